@@ -32,7 +32,7 @@ class ServiceFigures:
 
     uploads: dict[str, int]  # by state
     backlog: int  # not ended, and not on hold
-    previews_held: int  # uploads on hold
+    previews_on_hold: int  # uploads on hold
     backlog_age: float  # of the upload that has waited longest
     failed_24h: int
     dead_letters: int  # failed, and neither retried nor dismissed
@@ -66,8 +66,8 @@ async def of_service(tx: Tx) -> ServiceFigures:
     uploads = _counted(row["uploads"], Status)
     return ServiceFigures(
         uploads=uploads,
-        backlog=sum(uploads[state] for state in LIVE) - row["previews_held"],
-        previews_held=row["previews_held"],
+        backlog=sum(uploads[state] for state in LIVE) - row["previews_on_hold"],
+        previews_on_hold=row["previews_on_hold"],
         backlog_age=_age(row["backlog_age"]),
         failed_24h=row["failed_24h"],
         dead_letters=row["dead_letters"],

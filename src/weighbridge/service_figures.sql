@@ -37,7 +37,7 @@ outbox AS MATERIALIZED (
 )
 SELECT (SELECT jsonb_object_agg(s.status, s.uploads)
         FROM (SELECT status, sum(uploads) AS uploads FROM states GROUP BY status) s) AS uploads,
-       (SELECT count(*) FROM public.data_uploads d WHERE d.preview AND d.status = 'staging_complete') AS previews_held,
+       (SELECT count(*) FROM public.data_uploads d WHERE d.preview AND d.status = 'staging_complete') AS previews_on_hold,
        coalesce((SELECT s.of_24h FROM states s WHERE s.status = 'failed'), 0) - (SELECT of_24h FROM set_aside) AS failed_24h,
        (SELECT count(*) FROM public.data_uploads d
         WHERE d.status = 'failed' AND (d.dismissed_at IS NULL OR d.dismissed_at < d.finished_at)) AS dead_letters,

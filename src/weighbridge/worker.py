@@ -152,10 +152,12 @@ async def run_with_progress(
                 found = await uploads_queue.get_many(tx, started)
                 holders = [] if worker.busy else await uploads_queue.holders(tx, started)
             for upload in found:
-                if upload.status in TERMINAL or upload.held:
+                if upload.status in TERMINAL or upload.on_hold:
                     ended[upload.id] = upload
             all_ended = len(ended) == len(set(upload_ids))
-            grouped = all_ended and await _grouped(ctx, [each.id for each in ended.values() if not each.held])
+            grouped = all_ended and await _grouped(
+                ctx, [each.id for each in ended.values() if not each.on_hold]
+            )
             others = [each for each in holders if each.worker != options.name]
             yield Progress(found, others, grouping=all_ended and not grouped)
             if not grouped:

@@ -50,7 +50,7 @@ async def test_a_page_of_many_comes_within_a_second_and_reads_no_more_than_one_o
 
 def _blocks(console: Console, depth: int) -> int:
     """What is read for the page so many uploads down."""
-    names = "statuses held deferred set_aside pipeline project words before behind until last"
+    names = "statuses on_hold deferred set_aside pipeline project words before behind until last"
     asked: dict[str, Any] = dict.fromkeys(names.split())
     if depth:
         place = "SELECT created_at, id FROM data_uploads ORDER BY created_at DESC, id OFFSET %s LIMIT 1"

@@ -32,7 +32,7 @@ def test_a_sentence_with_a_name_in_it_keeps_its_direction() -> None:
 
 def test_what_went_wrong_with_a_file_keeps_its_direction() -> None:
     module = layout._PAGES.get_template("upload_parts.html").module
-    upload = {"storage_status": "stored", "status": "failed", "held": False, "error_text": "\u05e7: wrong"}
+    upload = {"storage_status": "stored", "status": "failed", "on_hold": False, "error_text": "\u05e7: wrong"}
     assert "<bdi>\u05e7: wrong</bdi>" in module.progress_of(upload)  # type: ignore[attr-defined]
 
 

@@ -82,7 +82,7 @@ def _as_destined(
             assert status == "COMPLETED" or code == "EXPIRED", told
         elif expected in TRIED:
             assert status == "FAILED", told
-            assert code == expected or "attempts failed" in error, told
+            assert code == expected or "Failed attempts:" in error, told
         else:
             assert (status, code) == ("FAILED", expected), told
 

@@ -115,7 +115,7 @@ async def test_after_its_last_retry_a_row_has_failed(
         query("SELECT record_provider_outcome(%s, 'google_ads', true)", (site,))
         clock.forward(hours=3)
     assert query(FIELDS) == [
-        ("FAILED", True, "BACKEND_ERROR", "TRANSIENT", "It said: later. 3 attempts failed.")
+        ("FAILED", True, "BACKEND_ERROR", "TRANSIENT", "It said: later. Failed attempts: 3.")
     ]
     assert query("SELECT attempts_total, retry_total, failed_total FROM provider_upload_metrics") == [
         (3, 2, 1)

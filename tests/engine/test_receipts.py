@@ -12,7 +12,7 @@ from weighbridge.model.upload import Scope
 from weighbridge.pipelines import ads
 from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import unchanged_groups
-from weighbridge.uploads.upsert_sql import Batch
+from weighbridge.uploads.upsert_sql import SeqRange
 
 DAY = "2026-01-01"
 
@@ -26,7 +26,7 @@ class Writer:
 
     async def write(self, after: int, upto: int, *, spoiled: bool = False) -> None:
         async with self.db.tx() as tx:
-            await unchanged_groups.touch(tx, ads.pipeline, Batch(self.scope, after, upto), spoiled=spoiled)
+            await unchanged_groups.touch(tx, ads.pipeline, SeqRange(self.scope, after, upto), spoiled=spoiled)
 
     async def would_skip(self) -> bool:
         async with self.db.tx() as tx:

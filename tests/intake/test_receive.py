@@ -21,8 +21,8 @@ from weighbridge.model.states import Status
 from weighbridge.storage.store import open_store
 from weighbridge.uploads import queue
 from weighbridge.uploads.check_request import Request
-from weighbridge.uploads.parse import stored_file
 from weighbridge.uploads.receive import receive, tidy_name
+from weighbridge.uploads.stored_file import stored_file
 
 from .conftest import CSV
 

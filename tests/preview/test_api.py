@@ -181,7 +181,7 @@ async def test_whoever_watches_hears_of_the_hold_and_of_what_becomes_of_it(
             await eventually(lambda: any(each.get("held") for each in heard))
             assert [each["status"] for each in heard if each.get("held")] == ["staging_complete"]
             assert (await hub.snapshot(workspace))["uploads"] == []  # it does not move
-            await preview.promote_held(app.ctx, upload, actor="test")
+            await preview.promote_on_hold(app.ctx, upload, actor="test")
             await eventually(lambda: heard[-1]["status"] == "staging_complete" and not heard[-1]["held"])
             listening.cancel()
 
@@ -193,12 +193,12 @@ async def test_what_is_held_is_no_backlog_and_what_is_discarded_no_failure(
     clock.forward(hours=5)
     async with app.db.tx() as tx:
         whole = await service_figures.of_service(tx)
-    assert (whole.backlog, whole.backlog_age, whole.previews_held, whole.stale_runs) == (0, 0, 1, 0)
+    assert (whole.backlog, whole.backlog_age, whole.previews_on_hold, whole.stale_runs) == (0, 0, 1, 0)
     assert query("SELECT backlog FROM weighbridge.watch_queues(5, 0)") == [(0,)]
     await client.post(f"/api/uploads/{upload.id}/discard", headers=key)
     async with app.db.tx() as tx:
         whole = await service_figures.of_service(tx)
     async with app.db.tx("weighbridge_tenant", upload.workspace_id) as tx:
         mine = await figures.of_workspace(tx)
-    assert (whole.failed_24h, whole.dead_letters, whole.previews_held) == (0, 0, 0)
+    assert (whole.failed_24h, whole.dead_letters, whole.previews_on_hold) == (0, 0, 0)
     assert (mine.failed_24h, mine.backlog_count, mine.last_failed_batch) == (0, 0, None)

@@ -42,10 +42,10 @@ async def test_a_preview_says_what_promotion_then_counts(
     kinds = set()
     for _ in range(3):
         held = await load(make(chance), preview=True, force=True, **said)
-        assert held.held, held.error_text
+        assert held.on_hold, held.error_text
         seen = await preview.preview(ctx, held)
         await listed_as_counted(ctx, held, seen.changes)
-        await preview.promote_held(ctx, held, actor="test")
+        await preview.promote_on_hold(ctx, held, actor="test")
         ended = await finish(held.id)
         assert ended.status == Status.COMPLETED, ended.error_text
         assert seen.changes == promoted(ended)

@@ -30,7 +30,7 @@ async def test_a_preview_stops_when_it_is_staged_and_writes_nothing(
     ctx: Context, load: Send, query: Query
 ) -> None:
     held = await load(meta_file(), preview=True)
-    assert (held.status, held.preview, held.held) == (Status.STAGING_COMPLETE, True, True)
+    assert (held.status, held.preview, held.on_hold) == (Status.STAGING_COMPLETE, True, True)
     assert query("SELECT count(*) FROM daily_metrics") == [(0,)]
     assert query("SELECT count(*) FROM weighbridge.events") == [(0,)]
     seen = await preview.preview(ctx, held)
@@ -41,7 +41,7 @@ async def test_what_is_promoted_goes_on_like_any_other(
     ctx: Context, load: Send, finish: Look, query: Query
 ) -> None:
     held = await load(meta_file(), preview=True)
-    await preview.promote_held(ctx, held, actor="test")
+    await preview.promote_on_hold(ctx, held, actor="test")
     ended = await finish(held.id)
     assert (ended.status, ended.promoted_rows, ended.preview) == (Status.COMPLETED, 12, False)
     assert query("SELECT type FROM weighbridge.events") == [("IngestionCompleteEvent",)]
@@ -68,14 +68,14 @@ async def test_a_worker_that_only_parses_holds_it_too(
 ) -> None:
     sent = await send(meta_file(), preview=True)
     assert await Worker(ctx, WorkerOptions(promotes=False)).run_once()
-    assert (await look(sent.id)).held
+    assert (await look(sent.id)).on_hold
 
 
 async def test_of_many_who_decide_at_once_one_wins(ctx: Context, load: Send, finish: Look) -> None:
     for number in range(4):
         held = await load(meta_file(days=1 + number), preview=True, force=True)
         said = await asyncio.gather(
-            *(preview.promote_held(ctx, held, actor="test") for _ in range(3)),
+            *(preview.promote_on_hold(ctx, held, actor="test") for _ in range(3)),
             *(preview.discard(ctx, held, actor="test") for _ in range(3)),
             return_exceptions=True,
         )
@@ -93,7 +93,7 @@ async def test_of_many_who_decide_at_once_one_wins(ctx: Context, load: Send, fin
 async def test_what_is_still_being_read_cannot_be_discarded(ctx: Context, send: Send, look: Look) -> None:
     sent = await send(meta_file(), preview=True)
     for step in ("pending", "staging_complete"):
-        for verb in (preview.discard, preview.promote_held):
+        for verb in (preview.discard, preview.promote_on_hold):
             with pytest.raises(RequestRefused, match="this upload is still being read"):
                 await verb(ctx, sent, actor="test")
         assert (await look(sent.id)).status == step
@@ -109,7 +109,7 @@ async def test_what_is_discarded_is_gone_and_nobodys_fault(
     assert query("SELECT count(*) FROM staging.ads_daily_metric") == [(12,)]
     await preview.discard(ctx, held, actor="test")
     ended = await look(held.id)
-    assert (ended.status, ended.error_code, ended.held) == (Status.FAILED, "discarded", False)
+    assert (ended.status, ended.error_code, ended.on_hold) == (Status.FAILED, "discarded", False)
     assert ended.error_text == "Discarded at the preview. Nothing was written to production."
     for table in ("staging.ads_daily_metric", "staging.ads_ad", "staging_id_resolution", "daily_metrics"):
         assert query(f"SELECT count(*) FROM {table}") == [(0,)]
@@ -138,7 +138,7 @@ async def test_a_preview_that_failed_is_one_again_when_it_is_opened_again(
     assert (failed.status, failed.error_code) == (Status.FAILED, "too_many_invalid_rows")
     await reopen(ctx.db, failed, force_partial=True, actor="test")
     held = await finish(failed.id)
-    assert (held.held, (await preview.preview(ctx, held)).rejected) == (True, 1)
+    assert (held.on_hold, (await preview.preview(ctx, held)).rejected) == (True, 1)
 
 
 async def test_a_worker_that_dies_between_reading_and_holding_leaves_it_held(
@@ -146,15 +146,15 @@ async def test_a_worker_that_dies_between_reading_and_holding_leaves_it_held(
 ) -> None:
     sent = await send(meta_file(), preview=True)
     await parse_by_hand(ctx)
-    assert not (await look(sent.id)).held
+    assert not (await look(sent.id)).on_hold
     clock.forward(seconds=61)
     async with ctx.db.tx() as tx:
         (taken,) = await recover.recover(tx, 5)
     assert (taken.subject, taken.gave_up) == (sent.id, False)
     held = await look(sent.id)
-    assert (held.held, held.crashes) == (True, 0)
+    assert (held.on_hold, held.crashes) == (True, 0)
     assert query("SELECT count(*) FROM weighbridge.alerts") == [(0,)]
-    await preview.promote_held(ctx, held, actor="test")
+    await preview.promote_on_hold(ctx, held, actor="test")
 
 
 async def test_the_takeover_of_a_preview_is_over_when_it_is_held(
@@ -167,7 +167,7 @@ async def test_the_takeover_of_a_preview_is_over_when_it_is_held(
             queue.ClaimRequest("gone", (Status.PENDING,), ("ads",), timedelta(seconds=60), per_workspace=3),
         )
     clock.forward(seconds=61)
-    assert (await finish(sent.id)).held
+    assert (await finish(sent.id)).on_hold
     assert query("SELECT condition FROM weighbridge.alerts WHERE closed_at IS NOT NULL") == [
         ("stale_takeover",)
     ]
@@ -181,7 +181,7 @@ async def test_a_worker_that_stops_between_reading_and_holding_hands_nothing_on(
     attempt = await parse_by_hand(ctx)
     async with ctx.db.tx() as tx:
         await queue.release(tx, attempt.lease, queue.Release())
-    assert (await look(sent.id)).held
+    assert (await look(sent.id)).on_hold
     assert not await Worker(ctx, WorkerOptions()).run_once()
 
 
@@ -210,7 +210,7 @@ async def test_what_nobody_decides_on_is_discarded_by_itself(
     assert query("SELECT count(*) FROM staging.ads_daily_metric") == [(0,)]
     assert query("SELECT count(*) FROM weighbridge.alerts") == [(0,)]
     await reopen(ctx.db, ended, force_partial=False, actor="test")
-    assert (await finish(held.id)).held
+    assert (await finish(held.id)).on_hold
 
 
 @pytest.mark.parametrize("table", ["staging.ads_daily_metric", "staging.ads_campaign"])
@@ -222,7 +222,7 @@ async def test_rows_that_a_crash_has_taken_are_read_again(
     with pytest.raises(RequestRefused, match="being read again"):
         await preview.preview(ctx, held)
     again = await finish(held.id)
-    assert (again.id, again.held) == (held.id, True)
+    assert (again.id, again.on_hold) == (held.id, True)
     assert (await preview.preview(ctx, again)).changes["daily_metric"] == Changes(inserted=12)
 
 
@@ -239,7 +239,7 @@ async def test_a_day_that_was_as_in_production_and_is_not_any_more_is_read_again
         await preview.preview(ctx, held)
     again = await finish(held.id)
     assert (await preview.preview(ctx, again)).changes["daily_metric"] == Changes(4, 1, 7)
-    await preview.promote_held(ctx, again, actor="test")
+    await preview.promote_on_hold(ctx, again, actor="test")
     done = (await finish(held.id)).promoted["daily_metric"]
     assert (done["inserted"], done["updated"], done["unchanged"]) == (4, 1, 7)
 
@@ -287,7 +287,7 @@ async def test_who_only_reads_has_no_file_read_again(
     with pytest.raises(RequestRefused, match="a key with the scope operate") as refusal:
         await preview.preview(ctx, held, operates=False)
     assert (refusal.value.status, refusal.value.code) == (409, "read_again")
-    assert (await look(held.id)).held
+    assert (await look(held.id)).on_hold
 
 
 async def test_a_held_preview_keeps_no_dimension_row_from_going(
@@ -297,7 +297,7 @@ async def test_a_held_preview_keeps_no_dimension_row_from_going(
     query("DELETE FROM daily_metrics")
     held = await load(meta_file(days=1, ads=3), preview=True)
     query("DELETE FROM ads")
-    await preview.promote_held(ctx, held, actor="test")
+    await preview.promote_on_hold(ctx, held, actor="test")
     with pytest.raises(psycopg.errors.ForeignKeyViolation):
         query("DELETE FROM campaigns")
     assert (await finish(held.id)).promoted["ad"]["inserted"] == 3
@@ -308,6 +308,6 @@ async def test_content_that_is_held_is_a_duplicate_that_says_so(
 ) -> None:
     held = await load(meta_file(), preview=True)
     again = await load(meta_file())  # does not wait for ever either
-    assert (again.id, again.held) == (held.id, True)
+    assert (again.id, again.on_hold) == (held.id, True)
     assert query("SELECT reason FROM weighbridge.known_upload(%s, 'ads', NULL, 'meta', NULL, %s, NULL, false)",
                  (workspace, held.content_sha256)) == [("duplicate_preview",)]  # fmt: skip

@@ -54,7 +54,7 @@ async def test_other_files_of_the_project_go_on_and_are_grouped(
     held = await load(BOOTS, preview=True, **OF)
     loaded = await load(SHOES, **OF)  # waits for the grouping, not for the other file
     now = await standing()
-    assert (held.held, loaded.status, now.status, now.groupings) == (True, Status.COMPLETED, "complete", 1)
+    assert (held.on_hold, loaded.status, now.status, now.groupings) == (True, Status.COMPLETED, "complete", 1)
 
 
 async def test_a_run_ends_with_a_preview_that_is_held(
@@ -63,7 +63,7 @@ async def test_a_run_ends_with_a_preview_that_is_held(
     sent = await send(BOOTS, preview=True, **OF)
     project = await the_project(ctx, workspace)
     assert await kick(ctx, QUICK, project)
-    assert (await look(sent.id)).held
+    assert (await look(sent.id)).on_hold
     assert not await kick(ctx, QUICK, project)  # there is nothing left to do
     assert query("SELECT count(*) FROM project_processing_leases") == [(0,)]
 
@@ -85,7 +85,7 @@ async def test_what_is_promoted_is_a_job_and_is_grouped_once(
 ) -> None:
     held = await load(BOOTS, preview=True, **OF)
     assert (await standing()).groupings == 0  # nothing has changed
-    await preview.promote_held(ctx, held, actor="test")
+    await preview.promote_on_hold(ctx, held, actor="test")
     waiting = await standing()
     assert (waiting.locked, waiting.count("queued")) == (True, 1)
     await finish(held.id)
@@ -107,7 +107,7 @@ async def test_what_is_discarded_is_none_of_its_files_and_is_not_opened_again_wi
     assert len((await standing()).files) == 0
 
 
-@pytest.mark.parametrize("decides", [preview.promote_held, preview.discard])
+@pytest.mark.parametrize("decides", [preview.promote_on_hold, preview.discard])
 async def test_a_decision_waits_for_an_edit_of_the_groups_and_gives_up_in_time(
     ctx: Context, load: Send, database_url: str, decides: Any
 ) -> None:

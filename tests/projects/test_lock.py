@@ -19,10 +19,11 @@ from tests.proof.workers import LONG_LEASE, Fleet, Moment, until
 from weighbridge.app import open_app
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import LeaseLost, ProcessingLocked
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Database
 from weighbridge.projects import queue
 from weighbridge.projects.edits import Editor, merge_tokens, regroup
-from weighbridge.projects.grouping import ROLE, group_keywords
+from weighbridge.projects.grouping import group_keywords
 from weighbridge.projects.groups import ProjectKey
 from weighbridge.settings import read
 from weighbridge.uploads.check_request import Request
@@ -305,7 +306,7 @@ async def test_a_lease_that_ran_out_inside_a_transaction_still_locks(
     await work(await send(SHOES))
     query(UNGROUPED)
     run = await take_up()
-    async with ctx.db.fenced(run.lease, ROLE):
+    async with ctx.db.fenced(run.lease, roles.GROUP):
         clock.forward(seconds=61)
         async with asyncio.timeout(5):
             with pytest.raises(ProcessingLocked):

@@ -15,7 +15,7 @@ from weighbridge.model.upload import Upload
 from weighbridge.postgres import pipeline_tables
 from weighbridge.uploads import fixed_rows
 from weighbridge.uploads.fixed_rows import Rejects
-from weighbridge.uploads.preview import promote_held
+from weighbridge.uploads.preview import promote_on_hold
 from weighbridge.uploads.retry import reopen
 
 from .conftest import Download, Load, Query, changed, table
@@ -190,7 +190,7 @@ async def test_the_fixed_rows_of_a_preview_are_refused_until_it_is_promoted(
     early = await load(fixed, pipeline="judgments")
     assert (early.status, early.error_code) == (Status.FAILED, "original_not_loaded")
     assert "is staging_complete: its other rows are not loaded yet" in (early.error_text or "")
-    await promote_held(ctx, first, actor="test")
+    await promote_on_hold(ctx, first, actor="test")
     await run(first.id)
     await reopen(ctx.db, early, force_partial=False, actor="test")
     assert (await run(early.id)).status == Status.COMPLETED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -13,6 +12,7 @@ from uuid import UUID
 from weighbridge.formats import open_sheet
 from weighbridge.model.columns import ColumnReport
 from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.progress import Progress
 from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.pipelines import ads
@@ -57,7 +57,7 @@ def check_file(
     pipeline: Pipeline = ads.pipeline,
     kind: str = "csv",
     scope: Scope = SCOPE,
-    on_rows: Callable[[int], None] = lambda read: None,
+    progress: Progress | None = None,
     options: ReadOptions = DETECT_ALL,
     **more: Any,
 ) -> Outcome:
@@ -73,7 +73,7 @@ def check_file(
             options=options,
         )
         with check(
-            pipeline, sheet, scope, scratch=Path(folder), on_rows=on_rows, options=options, **more
+            pipeline, sheet, scope, scratch=Path(folder), progress=progress, options=options, **more
         ) as checked:
             return Outcome(
                 bins=checked.bins,

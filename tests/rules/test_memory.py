@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import psutil
 from weighbridge.formats import open_sheet
+from weighbridge.model.progress import Progress
 from weighbridge.model.upload import Scope
 from weighbridge.pipelines.ads import pipeline
 from weighbridge.rules.run_checks import check
@@ -24,12 +25,16 @@ file, scratch = map(Path, sys.argv[1:])
 sheet = open_sheet(file, "csv", count_fields=field_counter(pipeline, pipeline.profile("meta")), scratch=scratch)
 peak = 0
 
-def look(rows=0):
+def look():
     global peak
     peak = max(peak, psutil.Process().memory_info().rss)
 
+class Watched(Progress):
+    def add(self, rows):
+        look()
+
 scope = Scope(uuid4(), uuid4(), None, "meta")
-with check(pipeline, sheet, scope, scratch=scratch, memory_limit="96MB", on_rows=look) as checked:
+with check(pipeline, sheet, scope, scratch=scratch, memory_limit="96MB", progress=Watched()) as checked:
     look()
     for entity in pipeline.entities:
         for batch in checked.staged(entity.name):

@@ -16,6 +16,7 @@ from rules.checking import SCOPE, check_file, check_text, meta
 from weighbridge.formats import open_sheet
 from weighbridge.formats.delimited import DelimitedSheet
 from weighbridge.model.errors import FileRefused, WeighbridgeError
+from weighbridge.model.progress import Progress
 from weighbridge.pipelines import ads
 from weighbridge.rules import check_result as results
 from weighbridge.rules import record_source
@@ -166,7 +167,13 @@ def test_the_affected_dates_are_those_of_accepted_records() -> None:
 
 def test_progress_is_told_after_each_batch() -> None:
     told: list[int] = []
-    check_text(meta("2025-07-01,11,A,5,1", "2025-07-02,11,A,5,1", "x"), on_rows=told.append)
+
+    class Told(Progress):
+        def add(self, rows: int) -> None:
+            super().add(rows)
+            told.append(self.rows)
+
+    check_text(meta("2025-07-01,11,A,5,1", "2025-07-02,11,A,5,1", "x"), progress=Told())
     assert told[-1] == 3
     assert told == sorted(told)
 
@@ -176,12 +183,9 @@ def test_a_check_can_be_stopped_from_outside(monkeypatch: pytest.MonkeyPatch, sm
     if not small:
         monkeypatch.setattr(record_source, "SMALL", 1)
 
-    def stop(read: int) -> None:
-        if read > 1:
-            raise WeighbridgeError("stop")
-
+    progress = Progress(stop=WeighbridgeError("stop"))
     with pytest.raises(WeighbridgeError, match=r"^stop$"):
-        check_text(meta("2025-07-01,11,A,5,1", "x", "2025-07-02,11,A,5,1"), on_rows=stop)
+        check_text(meta("2025-07-01,11,A,5,1", "x", "2025-07-02,11,A,5,1"), progress=progress)
 
 
 @pytest.mark.usefixtures("large")

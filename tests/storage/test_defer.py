@@ -19,6 +19,7 @@ from tests.observe.conftest import lines as lines
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
+from weighbridge.storage import queue as storage_queue
 from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import Received, receive
 
@@ -128,11 +129,13 @@ async def test_a_disk_that_is_full_too_leaves_nothing(
 
 
 async def test_a_row_that_was_written_although_the_answer_was_lost_counts(
-    ctx: Context, store: Store, send: Any, query: Query
+    ctx: Context, store: Store, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.fails()
+    defer = storage_queue.defer
 
-    async def lose_the_answer(tx: Any, upload_id: UUID) -> None:
+    async def lose_the_answer(tx: Any, deferral: Any) -> None:
+        await defer(tx, deferral)
         await tx.execute("COMMIT")  # what the server did; the client hears only of the lost connection
         raise ConnectionError
 
@@ -142,9 +145,10 @@ async def test_a_row_that_was_written_although_the_answer_was_lost_counts(
     asked = Request(workspace_id=UUID(int=5), platform="meta")
     checked = check(ctx, asked)
     (ctx.scratch / "one").write_bytes(CSV)
-    spooled = await step.check_file(ctx, checked, ctx.scratch / "one", None, UUID(int=9))
+    monkeypatch.setattr(storage_queue, "defer", lose_the_answer)
+    file = await step.check_file(ctx, checked, ctx.scratch / "one", None, UUID(int=9))
     try:
-        received = await step.record(ctx, checked, spooled, on_recorded=lose_the_answer)
+        received = await step.record(ctx, checked, file)
     except RequestRefused:
         pytest.fail("it was queued")
     assert query("SELECT id FROM upload_queue") == [(received.queue_id,)]
@@ -187,16 +191,16 @@ async def test_no_log_line_has_the_path_or_the_name(
 def test_sha256_hashing_is_deterministic(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A hundred runs. Whatever the pieces it comes in, the hash is that of the raw bytes."""
     from weighbridge.pipelines import BUILT_IN
-    from weighbridge.uploads.receive import _Spooler
+    from weighbridge.uploads.receive import _ScratchWriter
 
     expected = hashlib.sha256(content).digest()
     for size in (1, 7, len(content)):
         with Path(os.devnull).open("wb") as nowhere:
-            spooler = _Spooler(nowhere, "a.csv", BUILT_IN["ads"], 10_000)
-            spooler.kind = "csv"  # whatever it is: the hash is of the bytes
+            writer = _ScratchWriter(nowhere, "a.csv", BUILT_IN["ads"], 10_000)
+            writer.kind = "csv"  # whatever it is: the hash is of the bytes
             for start in range(0, len(content), size):
-                spooler._write(content[start : start + size])
-        assert (spooler.digest.digest(), spooler.size) == (expected, len(content))
+                writer._write(content[start : start + size])
+        assert (writer.digest.digest(), writer.size) == (expected, len(content))
 
 
 async def test_a_file_that_waits_for_the_store_keeps_its_read_options(

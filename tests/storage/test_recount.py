@@ -20,8 +20,7 @@ from tests.storage.counting import CSV, USAGE, increment, send
 from tests.storage.s3 import S3
 from weighbridge.delivery.context import Context
 from weighbridge.postgres import clock as db_clock
-from weighbridge.postgres.transactions import Tx
-from weighbridge.storage import usage
+from weighbridge.storage import quota, usage
 from weighbridge.storage.quota import DEFAULT_USER
 from weighbridge.storage.recount import Recounted, recount
 from weighbridge.storage.store import open_store
@@ -221,12 +220,14 @@ async def test_what_was_replayed_while_the_blobs_are_listed_is_not_taken_for_mis
 
 
 async def test_a_recount_waits_for_those_who_count(
-    ctx: Context, workspace: UUID, query: Any, tmp_path: Path
+    ctx: Context, workspace: UUID, query: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting: asyncio.Task[list[Recounted]] | None = None
+    count = quota.count
 
-    async def before_the_commit(tx: Tx, upload_id: UUID) -> None:
+    async def count_slowly(*args: Any) -> None:
         nonlocal counting
+        await count(*args)
         counting = asyncio.create_task(recount(ctx, workspace))
         while not query(WAITING):
             await asyncio.sleep(0.01)
@@ -234,8 +235,9 @@ async def test_a_recount_waits_for_those_who_count(
 
     (tmp_path / "a.csv").write_bytes(CSV)
     checked = check(ctx, Request(workspace_id=workspace, platform="meta"))
-    spooled = await receive.spool(ctx, checked, tmp_path / "a.csv", "a.csv", uuid4())
-    await receive.record(ctx, checked, spooled, before_the_commit)
+    file = await receive.save_to_scratch(ctx, checked, tmp_path / "a.csv", "a.csv", uuid4())
+    monkeypatch.setattr(quota, "count", count_slowly)
+    await receive.record(ctx, checked, file)
     assert counting is not None
     assert await counting == []
     assert query(USAGE)[0][:2] == (len(CSV), 1)

@@ -19,6 +19,7 @@ import structlog
 
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.states import LIVE
+from weighbridge.postgres import roles
 from weighbridge.postgres.listen import notifications
 from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import live
@@ -107,7 +108,7 @@ class Hub:
 
     async def snapshot(self, workspace_id: UUID) -> Message:
         """The newest unfinished uploads of a workspace; `truncated`: there are more."""
-        async with self._db.tx("weighbridge_tenant", workspace_id) as tx:
+        async with self._db.tx(roles.TENANT, workspace_id) as tx:
             ids = await live.under_way(tx, workspace_id, SNAPSHOT + 1)
             found = await live.progress_of(tx, ids[:SNAPSHOT])
         self._last.update({progress.upload_id: progress for progress in found})
@@ -148,11 +149,11 @@ class Hub:
 
         The row may have changed again when it is read; the notified change is sent anyway, and the next one follows.
         """
-        async with self._db.tx("weighbridge_tenant", workspace_id) as tx:
+        async with self._db.tx(roles.TENANT, workspace_id) as tx:
             found = await live.progress_of(tx, uploads)
         for progress in found:
             changed = self._last.get(progress.upload_id) != progress
-            if progress.status in LIVE and not progress.held:
+            if progress.status in LIVE and not progress.on_hold:
                 self._last[progress.upload_id] = progress
             else:
                 self._last.pop(progress.upload_id, None)
@@ -188,8 +189,10 @@ async def _for_ever(chore: Callable[[], Awaitable[None]]) -> None:
 
 
 def _to_json(progress: live.Progress) -> Message:
+    values = asdict(progress)
     return {
-        **asdict(progress),
+        "held": values.pop("on_hold"),
+        **values,
         "upload_id": str(progress.upload_id),
         "workspace_id": str(progress.workspace_id),
     }

@@ -16,6 +16,7 @@ from weighbridge.api.error_responses import Problem, documented
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
 from weighbridge.observe import metrics
+from weighbridge.postgres import roles
 from weighbridge.uploads import figures
 
 router = APIRouter(tags=["metrics"])
@@ -57,7 +58,7 @@ class MetricsOut(BaseModel):
 @needs("read")
 async def workspace_metrics(key: Key, app: TheApp) -> MetricsOut:
     """Backlog, failures and processing time of the workspace's uploads."""
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await figures.of_workspace(tx)
     return MetricsOut(ingest=IngestOut(**vars(found)))
 

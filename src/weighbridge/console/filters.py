@@ -60,7 +60,7 @@ def of_upload(upload: Upload) -> Label:
     """A file that waits for the store continues automatically; an upload on hold waits for a user."""
     if upload.storage_status == "pending_retry":
         return _UPLOADS[Status.PROCESSING]
-    if upload.held:
+    if upload.on_hold:
         return "held", "On hold"
     if upload.set_aside:
         return "discarded", "Discarded"

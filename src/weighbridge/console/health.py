@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 from weighbridge import service_figures
 from weighbridge.api.access import Key, TheApp
 from weighbridge.console import layout
+from weighbridge.postgres import roles
 from weighbridge.uploads import browse, figures
 
 router = layout.router()
@@ -28,7 +29,7 @@ async def show(
 ) -> HTMLResponse:
     period = period if period in PERIODS else "day"
     _, each, number = PERIODS[period]
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         workspace = await figures.of_workspace(tx)
         counts = await browse.state_counts(tx, key.workspace_id)
         intervals = await figures.intervals(tx, each, number)

@@ -14,9 +14,10 @@ from weighbridge.delivery.slots.base import SlotLimits, Slots
 from weighbridge.delivery.vault import Sealed, Vault
 from weighbridge.model.errors import ConfigError
 from weighbridge.model.retry import CONVERSION, Backoff
+from weighbridge.postgres import roles
 from weighbridge.uploads import context
 
-ROLE = "weighbridge_deliver"
+ROLE = roles.DELIVER
 
 
 @dataclass(frozen=True)

@@ -693,7 +693,7 @@ BEGIN
             provider_request_id = coalesce(u.request_id, q.provider_request_id),
             provider_error_code = u.code, provider_error_category = u.category,
             last_error = CASE WHEN u.status = 'RETRY' AND u.counts AND q.retry_count >= p_retries
-                THEN format('%s %s attempts failed.', coalesce(u.error, 'The call failed.'), q.retry_count + 1)
+                THEN format('%s Failed attempts: %s.', coalesce(u.error, 'The call failed.'), q.retry_count + 1)
                 ELSE u.error END,
             code_times = CASE WHEN u.code = q.provider_error_code THEN q.code_times + 1 ELSE (u.code IS NOT NULL)::int END,
             -- Full jitter: rows that failed together are not retried together.

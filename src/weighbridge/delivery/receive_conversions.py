@@ -18,14 +18,14 @@ from uuid import UUID
 from weighbridge.delivery import sites
 from weighbridge.delivery.context import Context
 from weighbridge.delivery.sites import QueuedDelivery, Sale
+from weighbridge.model.delivery import CLICKS
 from weighbridge.model.digests import digests
 from weighbridge.model.errors import Refused, RequestRefused, did_you_mean
 from weighbridge.observe.redact import quote_input
-from weighbridge.postgres import clock
+from weighbridge.postgres import clock, roles
 from weighbridge.postgres.errors import RowFault
 from weighbridge.uploads.check_request import HOW_TO_MAKE_A_SITE
 
-CLICKS = ("gclid", "wbraid", "gbraid", "fbclid", "ttclid")
 FIELDS = (
     *("site_id", "order_id", "occurred_at", "value", "currency", *CLICKS, "clicked_at", "email", "phone"),
     "conversation_id",
@@ -66,7 +66,7 @@ async def convert(ctx: Context, workspace_id: UUID, entries: Sequence[tuple[str,
     _refuse_repeats([(place, sale) for (place, _), sale in zip(entries, sales, strict=True)])
     keys = [sale.key for sale in sales]
     try:
-        async with ctx.db.tx("weighbridge_intake", workspace_id) as tx:
+        async with ctx.db.tx(roles.INTAKE, workspace_id) as tx:
             known = await sites.existing(tx, workspace_id, list({sale.site_id for sale in sales}))
             for (place, _), sale in zip(entries, sales, strict=True):
                 if sale.site_id not in known:
@@ -76,7 +76,7 @@ async def convert(ctx: Context, workspace_id: UUID, entries: Sequence[tuple[str,
             ids = await sites.sale_ids(tx, workspace_id, keys)
     except RowFault as fault:
         raise RequestRefused(422, fault.code, f"No conversion was written: {fault.message}") from fault
-    async with ctx.db.tx("weighbridge_deliver", workspace_id) as tx:
+    async with ctx.db.tx(roles.DELIVER, workspace_id) as tx:
         queued: dict[UUID, list[QueuedDelivery]] = {}
         for each in await sites.deliveries_of(tx, list(ids.values())):
             queued.setdefault(each.sale_id, []).append(each)

@@ -19,11 +19,10 @@ from weighbridge.model.errors import LeaseLost, RetryLater
 from weighbridge.model.retry import ANNOUNCEMENT
 from weighbridge.observe import journal
 from weighbridge.observe.alerts import Alert, Alerts
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Database, Tx
 
-ROLE = "weighbridge_announce"
 ALERTS = "alerts"  # consumer of alert events; not of events about uploads
-GENERAL_CONSUMERS = ("audit_log", "notifier")  # receive every event; the others only completed uploads
 
 LONGEST_MESSAGE = 7_900  # bytes; NOTIFY accepts 8,000
 
@@ -71,7 +70,7 @@ async def announce_to(ctx: Context, delivery: EventDelivery, lease: timedelta) -
             # The timeout is shorter than the lease: two workers must not call a slow consumer at once.
             async with asyncio.timeout(lease.total_seconds() * 0.8):
                 await consumer.outside(delivery)
-        async with ctx.db.fenced(delivery.lease, ROLE) as tx:
+        async with ctx.db.fenced(delivery.lease, roles.ANNOUNCE) as tx:
             if consumer.inside is not None:
                 await consumer.inside(tx, delivery)
             await outbox.finish(tx, delivery)
@@ -118,9 +117,17 @@ def _alert(alerts: Alerts, db: Database) -> Callable[[EventDelivery], Awaitable[
         severity = "RECOVERED" if delivery.type == "AlertRecovered" else event["severity"]
         if delivery.failures == 0:
             journal.alert(event["condition"], event["message"], severity)
+        not_noted = None
         async for address in alerts.send(Alert(severity, event["message"], delivery.accepted_by)):
-            async with db.tx() as tx:
-                await outbox.note_accepted(tx, delivery, address)
+            try:
+                async with db.tx() as tx:
+                    await outbox.note_accepted(tx, delivery, address)
+            except (
+                RetryLater
+            ) as failure:  # the later answers are noted all the same: each is one alert less to repeat
+                not_noted = failure
+        if not_noted:
+            raise not_noted
 
     return send
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from weighbridge.engine.outbox import EventDelivery
 from weighbridge.postgres.transactions import Database, Tx
 
+GENERAL_CONSUMERS = ("audit_log", "notifier")  # receive every event; the others only completed uploads
+
 
 @dataclass(frozen=True)
 class Consumer:
@@ -23,3 +25,8 @@ class Consumer:
 class Context:
     db: Database
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
+
+    @property
+    def general_consumers(self) -> list[str]:
+        """The consumers of this process that receive every event."""
+        return [name for name in GENERAL_CONSUMERS if name in self.consumers]

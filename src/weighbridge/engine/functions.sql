@@ -130,7 +130,6 @@ CREATE OR REPLACE FUNCTION weighbridge.recover(p_max_crashes int)
 DECLARE
     v_now timestamptz := weighbridge.now();
     v_dead record;
-    v_queue upload_queue;
     v_any boolean := false;
     v_batches uuid[] := '{}';
 BEGIN
@@ -160,26 +159,14 @@ BEGIN
             gave_up := recover_upload(v_dead.subject, batch, v_dead.lease_token::text, hours, p_max_crashes);
         END IF;
         IF v_dead.queue = 'outbox' THEN
-            UPDATE event_deliveries d
-            SET failures = d.failures + 1, last_error = 'The worker stopped while delivering the event.',
-                gave_up_at = CASE WHEN d.failures + 1 > 10 THEN v_now END
-            WHERE d.id = v_dead.subject AND d.delivered_at IS NULL
-            RETURNING d.gave_up_at IS NOT NULL INTO gave_up;
+            gave_up := recover_event_delivery(v_dead.subject);
         END IF;
         IF v_dead.queue = 'storage' THEN
-            UPDATE upload_queue q
-            SET retry_count = q.retry_count + 1, tried_at = v_now, error_message = 'The process stopped while storing the file.'
-            WHERE q.id = v_dead.subject AND q.retry_count < q.max_retries
-            RETURNING * INTO v_queue;
-            gave_up := FOUND AND v_queue.retry_count >= v_queue.max_retries;
-            IF gave_up THEN
-                PERFORM exhaust_replay(v_queue, v_queue.error_message, ARRAY['audit_log', 'notifier']);
-            END IF;
+            gave_up := recover_replay(v_dead.subject);
         END IF;
         IF v_dead.queue = 'deliveries' THEN
             v_batches := v_batches || v_dead.subject;
         END IF;
-        gave_up := coalesce(gave_up, false);
         v_any := true;
         RETURN NEXT;
     END LOOP;
@@ -233,24 +220,28 @@ REVOKE ALL ON FUNCTION weighbridge.recover_abandoned(int) FROM PUBLIC;
 
 -- Outbox -----------------------------------------------------------------------------------------------------
 
--- Adds an event with a delivery for each consumer; does nothing where a unique index says that it was emitted.
-CREATE OR REPLACE FUNCTION weighbridge.emit(p_workspace uuid, p_upload uuid, p_type text, p_payload jsonb, p_consumers text[])
-    RETURNS void
+-- Adds an event with a delivery for each consumer. False: nothing was added, as a unique index says that it was emitted.
+CREATE OR REPLACE FUNCTION weighbridge.emit(
+    p_workspace uuid, p_upload uuid, p_type text, p_payload jsonb, p_consumers text[], p_alert uuid DEFAULT NULL
+) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
     v_event uuid;
 BEGIN
-    INSERT INTO events (workspace_id, upload_id, type, payload) VALUES (p_workspace, p_upload, p_type, p_payload)
+    INSERT INTO events (workspace_id, upload_id, type, payload, alert_id)
+    VALUES (p_workspace, p_upload, p_type, p_payload, p_alert)
     ON CONFLICT DO NOTHING
     RETURNING id INTO v_event;
-    IF v_event IS NOT NULL THEN
-        INSERT INTO event_deliveries (event_id, workspace_id, consumer)
-        SELECT v_event, p_workspace, c FROM unnest(p_consumers) c;
-        PERFORM pg_notify('weighbridge_work', '');
+    IF v_event IS NULL THEN
+        RETURN false;
     END IF;
+    INSERT INTO event_deliveries (event_id, workspace_id, consumer)
+    SELECT v_event, p_workspace, c FROM unnest(p_consumers) c;
+    PERFORM pg_notify('weighbridge_work', '');
+    RETURN true;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.emit(uuid, uuid, text, jsonb, text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.emit(uuid, uuid, text, jsonb, text[], uuid) FROM PUBLIC;
 
 -- Claims deliveries that are due, for consumers that the calling worker has: another worker may have a hook that this one
 -- lacks. The end of an alert is not delivered before its beginning.
@@ -315,6 +306,22 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_event_delivery(uuid, interval, text) FROM PUBLIC;
 
+-- The worker stopped while it delivered the event: counts as a failure. True: it was the last try.
+CREATE OR REPLACE FUNCTION weighbridge.recover_event_delivery(p_delivery uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_gave_up boolean;
+BEGIN
+    UPDATE event_deliveries d
+    SET failures = d.failures + 1, last_error = 'The worker stopped while delivering the event.',
+        gave_up_at = CASE WHEN d.failures + 1 > 10 THEN weighbridge.now() END
+    WHERE d.id = p_delivery AND d.delivered_at IS NULL
+    RETURNING d.gave_up_at IS NOT NULL INTO v_gave_up;
+    RETURN coalesce(v_gave_up, false);
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.recover_event_delivery(uuid) FROM PUBLIC;
+
 -- Alerts -----------------------------------------------------------------------------------------------------
 
 -- Adds the event that an alert opened or closed.
@@ -323,14 +330,10 @@ CREATE OR REPLACE FUNCTION weighbridge.announce_alert(p_type text, p_alert weigh
     AS $$
 DECLARE
     v_no_workspace uuid := '00000000-0000-0000-0000-000000000000'; -- alerts are for operators and belong to no workspace
-    v_event uuid;
 BEGIN
-    INSERT INTO events (workspace_id, type, alert_id, payload)
-    VALUES (v_no_workspace, p_type, p_alert.id, jsonb_build_object(
-        'condition', p_alert.condition, 'severity', p_alert.severity, 'message', p_message, 'alert_id', p_alert.id))
-    RETURNING id INTO v_event;
-    INSERT INTO event_deliveries (event_id, workspace_id, consumer) VALUES (v_event, v_no_workspace, 'alerts');
-    PERFORM pg_notify('weighbridge_work', '');
+    PERFORM emit(v_no_workspace, NULL, p_type, jsonb_build_object(
+        'condition', p_alert.condition, 'severity', p_alert.severity, 'message', p_message, 'alert_id', p_alert.id),
+        ARRAY['alerts'], p_alert.id);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.announce_alert(text, weighbridge.alerts, text) FROM PUBLIC;
 

@@ -11,7 +11,7 @@ Files and uploads
     limits         limits from the settings
     read_options   read options; encodings: the encodings that they may name
     sheet          a file as text columns, and the characters that are stripped from its cells
-    read_as        how a file was read
+    read_as        how a file was read; progress: how far it has been read
     columns        the use of each column
     upload         an upload and its counts; states: its states and moves
     rejects_layout  the columns of a rejects file

@@ -36,6 +36,10 @@ class Category(StrEnum):
     RATE_LIMIT = "RATE_LIMIT"
 
 
+# Kinds of click ids. A sale needs at least one; the first one identifies it if it has no order id.
+CLICKS = ("gclid", "wbraid", "gbraid", "fbclid", "ttclid")
+
+
 class Conversion(NamedTuple):
     """One row to deliver. The same row always has the same order_id, so that a provider recognises repeats.
 
@@ -44,7 +48,7 @@ class Conversion(NamedTuple):
 
     id: UUID  # of the sale
     order_id: str
-    click_type: str  # gclid, gbraid, wbraid, fbclid, ttclid
+    click_type: str  # one of CLICKS
     click_id: str
     occurred_at: datetime
     value: Decimal | None = None

@@ -133,7 +133,7 @@ class Upload:
         "stored"  # pending_retry, retry_failed: the store could not accept it; removed: retention period over
     )
     preview: bool = False  # stops at staging_complete until a person decides
-    held: bool = False  # on hold: stopped, and no worker has it
+    on_hold: bool = False  # stopped, and no worker has it
     reading: ReadOptions = DETECT_ALL  # read options of its sender
     column_report: ColumnReport = NO_COLUMNS
     read_as: ReadAs = UNDECIDED  # how it was read

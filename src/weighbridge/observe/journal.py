@@ -94,7 +94,7 @@ def handed_back(upload: Upload) -> None:
     log.info("Job released", source_batch_id=upload.batch)
 
 
-def held(upload: Upload) -> None:
+def put_on_hold(upload: Upload) -> None:
     log.info("Preview on hold", source_batch_id=upload.batch, record_count=upload.bins.accepted)
 
 

@@ -89,7 +89,7 @@ for _ended in sorted(TERMINAL):
 GAUGES: dict[str, tuple[str, str, str | None]] = {
     "uploads": ("weighbridge_uploads", "Uploads, by state.", "state"),
     "backlog": ("weighbridge_backlog", "Uploads that have not ended and are not on hold.", None),
-    "previews_held": ("weighbridge_previews_held", "Previews that wait for a decision.", None),
+    "previews_on_hold": ("weighbridge_previews_held", "Previews that wait for a decision.", None),
     "backlog_age": (
         "weighbridge_backlog_age_seconds",
         "Waiting time of the oldest upload that a worker can claim.",

@@ -12,11 +12,11 @@ from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 
+from weighbridge.model.delivery import CLICKS
 from weighbridge.model.pipeline import ComputedDefault, Entity, Field, InHeader, Pipeline
 from weighbridge.model.rule import Validator
 from weighbridge.rules import n, v
 
-CLICKS = ("gclid", "wbraid", "gbraid", "fbclid", "ttclid")
 ORDER_ID = [
     *("Order ID", "Order Number", "Order No", "Order #", "Order", "Transaction ID", "Event ID", "Lead ID"),
 ]
@@ -38,8 +38,8 @@ moment = replace(
     expected="a day and a time",
     hint="Use 2026-01-31T14:30:00+01:00. A day without a time is rejected.",
 )
-come = Validator(
-    "come",  # one day more than any time zone is ahead
+not_in_future = Validator(
+    "not_in_future",  # one day more than any time zone is ahead
     "{x} < {today} + INTERVAL 2 DAY",
     "in_future",
     "a time in the past",
@@ -105,7 +105,7 @@ sale = Entity(
             datetime,
             header=OCCURRED,
             normalise=[moment],
-            validate=[v.at_least(date(2000, 1, 1)), come, with_click],
+            validate=[v.at_least(date(2000, 1, 1)), not_in_future, with_click],
             required=True,
         ),
         Field("value", Decimal, header=VALUE, normalise=[n.money], validate=[v.at_least(0), with_currency]),

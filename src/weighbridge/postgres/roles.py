@@ -8,16 +8,15 @@ from weighbridge.model.errors import ConfigError
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Tx, fetch_all
 
-NAMES = (
-    "weighbridge_intake",
-    "weighbridge_parse",
-    "weighbridge_promote",
-    "weighbridge_clean",
-    "weighbridge_announce",
-    "weighbridge_group",
-    "weighbridge_deliver",
-    "weighbridge_tenant",
-)
+INTAKE = "weighbridge_intake"
+PARSE = "weighbridge_parse"
+PROMOTE = "weighbridge_promote"
+CLEAN = "weighbridge_clean"
+ANNOUNCE = "weighbridge_announce"
+GROUP = "weighbridge_group"
+DELIVER = "weighbridge_deliver"
+TENANT = "weighbridge_tenant"  # reads one workspace
+NAMES = (INTAKE, PARSE, PROMOTE, CLEAN, ANNOUNCE, GROUP, DELIVER, TENANT)
 _SQL = load(__name__)
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.project import Job, Project
 from weighbridge.model.upload import Upload
+from weighbridge.postgres import roles
 from weighbridge.postgres.errors import RowFault
 from weighbridge.postgres.transactions import Database
 from weighbridge.projects import queue as projects_queue
@@ -26,7 +27,7 @@ async def make(db: Database, workspace_id: UUID, number: int | None, name: str) 
     name = name_of(name)
     known = number is not None and await find(db, workspace_id, number) is not None
     try:
-        async with db.tx("weighbridge_intake", workspace_id) as tx:
+        async with db.tx(roles.INTAKE, workspace_id) as tx:
             number = await projects_queue.make(tx, number, name)
     except RowFault as fault:
         message = f"project_id: the highest number, {HIGHEST_PROJECT}, is in use; choose a free number."
@@ -37,7 +38,7 @@ async def make(db: Database, workspace_id: UUID, number: int | None, name: str) 
 
 
 async def find(db: Database, workspace_id: UUID, number: int) -> Project | None:
-    async with db.tx("weighbridge_tenant", workspace_id) as tx:
+    async with db.tx(roles.TENANT, workspace_id) as tx:
         return await projects_queue.find(tx, workspace_id, number)
 
 
@@ -83,7 +84,7 @@ async def retry_failed(
 async def _failed(db: Database, project: Project) -> AsyncIterator[Job]:
     after: projects_queue.JobCursor | None = None
     while True:
-        async with db.tx("weighbridge_tenant", project.workspace_id) as tx:
+        async with db.tx(roles.TENANT, project.workspace_id) as tx:
             page = await projects_queue.jobs(tx, project, status="failed", after=after, limit=_PAGE)
         for job in page:
             yield job

@@ -15,9 +15,9 @@ from uuid import UUID
 from weighbridge.model.errors import RequestRefused
 from weighbridge.observe.redact import quote_input
 from weighbridge.pipelines.keywords.tokens import normalised, tokens_of
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Database, Tx
 from weighbridge.projects import groups, queue
-from weighbridge.projects.grouping import ROLE
 from weighbridge.projects.groups import Grouped, ProjectKey
 
 LONGEST_NAME = 200
@@ -69,7 +69,7 @@ async def rename_group(editor: Editor, group: UUID, name: str | None) -> None:
 async def confirm_group(editor: Editor, group: UUID) -> None:
     """Keep a group as it is: automatic grouping no longer changes it."""
     async with _edit(editor, "group.confirm") as tx:
-        await groups.settle(tx, editor.key)  # the current state is what is confirmed
+        await groups.refresh_changed(tx, editor.key)  # the current state is what is confirmed
         _there(await groups.confirm(tx, editor.key, group), group)
 
 
@@ -108,7 +108,7 @@ async def move_keywords(editor: Editor, keywords: Sequence[str], target: Target)
             await groups.enter(tx, editor.key, wanted, group)
         else:
             await groups.group(tx, editor.key)
-        await groups.settle(tx, editor.key)
+        await groups.refresh_changed(tx, editor.key)
     return group
 
 
@@ -124,7 +124,7 @@ async def regroup(editor: Editor, *, by_hand: bool = False) -> Grouped:
 @asynccontextmanager
 async def _edit(editor: Editor, action: str) -> AsyncIterator[Tx]:
     """The transaction of one edit: it excludes other edits and new files until it commits."""
-    async with editor.db.tx(ROLE, editor.key.workspace_id) as tx:
+    async with editor.db.tx(roles.GROUP, editor.key.workspace_id) as tx:
         await queue.lock(tx, editor.key.project_id, editor.actor, action)
         await groups.prepare(tx)
         yield tx

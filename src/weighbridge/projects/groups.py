@@ -77,11 +77,11 @@ async def group(tx: Tx, key: ProjectKey) -> Grouped:
     await tx.execute(_SQL["analyze_ungrouped"])
     groups = (await tx.execute(_SQL["make_groups"], key.params())).rowcount
     await tx.execute(_SQL["join_groups"], key.params())
-    await settle(tx, key)
+    await refresh_changed(tx, key)
     return Grouped(keywords, groups)
 
 
-async def settle(tx: Tx, key: ProjectKey) -> None:
+async def refresh_changed(tx: Tx, key: ProjectKey) -> None:
     """Among groups whose keywords changed: remove empty ones, and find the parents of the others."""
     await tx.execute(_SQL["drop_empty_groups"], key.params())
     await tx.execute(_SQL["find_parents"], key.params())

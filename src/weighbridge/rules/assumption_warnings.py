@@ -1,27 +1,34 @@
 """After classify_records.py: warnings about values that depend on an assumption.
 
-While records are typed, texts of an ambiguous or unusual form are stored next to the values (`Plan.unusual_text`). Here
-the texts of accepted records are examined, each distinct text once.
+While records are typed, texts of an ambiguous or unusual form are stored next to the values
+(`CheckPlan.unusual_text`). Here the texts of accepted records are examined, each distinct text once.
 """
 
 # ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from weighbridge.rules import currencies, date_sql, dropped_currencies, two_digit_years
 from weighbridge.rules import decimal_and_date_order as rules_locale
-from weighbridge.rules.check_plan import Column, Locale, Plan, composed, literal, quoted, texts, unusual_name
+from weighbridge.rules.check_plan import (
+    CheckPlan,
+    Column,
+    Locale,
+    composed,
+    literal,
+    quoted,
+    texts,
+    unusual_name,
+)
 from weighbridge.rules.record_kinds import ACCEPTED
+from weighbridge.rules.record_source import Source
 
 
-def warnings(
-    db: Any, plan: Plan, locale: Locale, open_source: Callable[[], str], *, zone: str | None
-) -> dict[str, str]:
+def warnings(db: Any, plan: CheckPlan, locale: Locale, source: Source, *, zone: str | None) -> dict[str, str]:
     """By code: `two_digit_years`, `zone_assumed`, `date_order_assumed`, `decimal_assumed`, `ranges_reduced`,
     `several_currencies`, `currency_not_stored`.
 
@@ -37,16 +44,16 @@ def warnings(
         "two_digit_years": _two_digit_years(found, plan),
         "zone_assumed": _zone_assumed(found) if zone is None else None,
         "date_order_assumed": _order_assumed(found, plan, locale),
-        "decimal_assumed": _mark_assumed(db, plan, locale, columns, open_source),
+        "decimal_assumed": _mark_assumed(db, plan, locale, columns, source),
         "ranges_reduced": _ranges_reduced(db, plan, locale, columns),
         **dropped_currencies.warnings(
-            db, plan, [(c, _unusual_texts(c, plan, currencies.MAY_NAME_ONE)) for c in columns], open_source
+            db, plan, [(c, _unusual_texts(c, plan, currencies.MAY_NAME_ONE)) for c in columns], source
         ),
     }
     return {code: sentence for code, sentence in by_code.items() if sentence is not None}
 
 
-def by_clock(db: Any, plan: Plan, *, zone: str | None) -> list[Column]:
+def by_clock(db: Any, plan: CheckPlan, *, zone: str | None) -> list[Column]:
     """The columns with times in the time zone of a region: after the time, or named above the header for all times."""
     times = [column for column in plan.columns if column.field.type is datetime]
     if not times:
@@ -58,14 +65,14 @@ def by_clock(db: Any, plan: Plan, *, zone: str | None) -> list[Column]:
     ]
 
 
-def _names_region(db: Any, plan: Plan, column: Column) -> bool:
+def _names_region(db: Any, plan: CheckPlan, column: Column) -> bool:
     region = f"regexp_matches(x, '{date_sql.REGION_BEHIND}')"
     return bool(
         db.execute(f"SELECT bool_or({region}) FROM ({_unusual_texts(column, plan)})").fetchall()[0][0]
     )
 
 
-def _with_unusual_texts(db: Any, plan: Plan) -> list[Column]:
+def _with_unusual_texts(db: Any, plan: CheckPlan) -> list[Column]:
     """The columns that have unusual texts; most files have none."""
     own = [column for column in plan.grain_columns if plan.unusual_text(column)]
     shared = [column for column in plan.dimension_columns if plan.unusual_text(column)]
@@ -87,7 +94,7 @@ class _Dates:
     sure: bool  # a date of the column can be read in one order only
 
     @classmethod
-    def of(cls, db: Any, plan: Plan, column: Column, locale: Locale) -> _Dates:
+    def of(cls, db: Any, plan: CheckPlan, column: Column, locale: Locale) -> _Dates:
         order = rules_locale.order_ways(plan)
         first, second = order.fits("x")
         only_first, only_second, either = order.classes("x", "a", "b")
@@ -112,7 +119,7 @@ class _Dates:
         return cls(short_year, short_year_by_name, unzoned, ambiguous, sure)
 
 
-def _two_digit_years(found: list[_Dates], plan: Plan) -> str | None:
+def _two_digit_years(found: list[_Dates], plan: CheckPlan) -> str | None:
     of_digits = next((each.short_year for each in found if each.short_year is not None), None)
     by_name = next((each.short_year_by_name for each in found if each.short_year_by_name is not None), None)
     example = by_name if of_digits is None else of_digits
@@ -136,7 +143,7 @@ def _zone_assumed(found: list[_Dates]) -> str | None:
     )
 
 
-def _order_assumed(found: list[_Dates], plan: Plan, locale: Locale) -> str | None:
+def _order_assumed(found: list[_Dates], plan: CheckPlan, locale: Locale) -> str | None:
     example = next((each.ambiguous for each in found if each.ambiguous is not None), None)
     shown = plan.options.date_order or locale.order_shown or any(each.sure for each in found)
     if example is None or shown:
@@ -149,7 +156,7 @@ def _order_assumed(found: list[_Dates], plan: Plan, locale: Locale) -> str | Non
 
 
 def _mark_assumed(
-    db: Any, plan: Plan, locale: Locale, columns: list[Column], open_source: Callable[[], str]
+    db: Any, plan: CheckPlan, locale: Locale, columns: list[Column], source: Source
 ) -> str | None:
     amounts = [
         c for c in columns if c.needs("{decimal}") and c.field.type is not int and not locale.mark_shown
@@ -158,7 +165,7 @@ def _mark_assumed(
         (read for c in amounts if (read := _ambiguous_amount(db, plan, c, locale)) is not None), None
     )
     # The first records did not show the mark; the others may.
-    if example is None or rules_locale.mark_is_shown(db, plan, open_source(), locale.decimal):
+    if example is None or rules_locale.mark_is_shown(db, plan, source.records(db), locale.decimal):
         return None
     other = "," if locale.decimal == "." else "."
     return (
@@ -167,7 +174,7 @@ def _mark_assumed(
     )
 
 
-def _keeps(plan: Plan) -> str:
+def _keeps(plan: CheckPlan) -> str:
     """The hint to delete rows first, if loading again does not replace every value."""
     policy = plan.pipeline.grain.upsert
     if policy.name in ("replace", "keep_known_values"):
@@ -175,13 +182,13 @@ def _keeps(plan: Plan) -> str:
     return f" after deleting its rows (the policy of the table is {policy.name})"
 
 
-def _ambiguous_amount(db: Any, plan: Plan, column: Column, locale: Locale) -> str | None:
+def _ambiguous_amount(db: Any, plan: CheckPlan, column: Column, locale: Locale) -> str | None:
     sql = f"SELECT min(x) FILTER ({rules_locale.ambiguous_amount(plan, 'x')}) FROM ({_unusual_texts(column, plan)})"
     [(cell,)] = db.execute(sql).fetchall()
     return cell and _read(db, plan, column, cell, locale)
 
 
-def _ranges_reduced(db: Any, plan: Plan, locale: Locale, columns: list[Column]) -> str | None:
+def _ranges_reduced(db: Any, plan: CheckPlan, locale: Locale, columns: list[Column]) -> str | None:
     sentences = []
     for column in columns:
         reduces = " OR ".join(step.reduces for step in column.steps if step.reduces).replace("{x}", "x")
@@ -201,7 +208,7 @@ def _ranges_reduced(db: Any, plan: Plan, locale: Locale, columns: list[Column]) 
     )
 
 
-def _unusual_texts(column: Column, plan: Plan, where: str = "true") -> str:
+def _unusual_texts(column: Column, plan: CheckPlan, where: str = "true") -> str:
     """SELECT each distinct unusual text of the column as x, if the condition `where` over {x} is true."""
     x = quoted(unusual_name(column)) if column in plan.grain_columns else f"{plan.unusual_text(column)}"
     condition = where.replace("{x}", x)
@@ -211,7 +218,7 @@ def _unusual_texts(column: Column, plan: Plan, where: str = "true") -> str:
     return f"SELECT DISTINCT {x} AS x FROM {texts(used, 'combos')} WHERE {condition}"
 
 
-def _read(db: Any, plan: Plan, column: Column, cell: str, locale: Locale) -> str:
+def _read(db: Any, plan: CheckPlan, column: Column, cell: str, locale: Locale) -> str:
     """`: '01/05/24' was read as 2024-05-01`; empty in a personal pipeline."""
     if plan.pipeline.personal:
         return ""

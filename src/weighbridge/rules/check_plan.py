@@ -99,7 +99,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CheckPlan:
     """A pipeline applied to one file."""
 
     pipeline: Pipeline
@@ -281,7 +281,7 @@ class Plan:
         return self.pipeline.fields[name].label or name.removeprefix(f"{self.pipeline.grain.name}.")
 
 
-def stages(columns: list[Column], plan: Plan, locale: Locale, source: str) -> str:
+def stages(columns: list[Column], plan: CheckPlan, locale: Locale, source: str) -> str:
     """A subquery with all stages of the given columns, over a source with their trimmed cells."""
     sql = texts(columns, source)
     for level in range(max((len(c.steps) for c in columns), default=0)):

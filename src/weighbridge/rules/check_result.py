@@ -17,7 +17,7 @@ from weighbridge.model.pipeline import Entity
 from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import dimensions, grain_rows
-from weighbridge.rules.check_plan import Plan, duck_type, literal, quoted
+from weighbridge.rules.check_plan import CheckPlan, duck_type, literal, quoted
 
 BATCH_ROWS = 20_000
 
@@ -30,7 +30,7 @@ class CheckResult:
     """
 
     db: Any
-    plan: Plan
+    plan: CheckPlan
     scope: Scope
     bins: Bins
     counts: dict[str, int]  # staged rows by entity
@@ -133,7 +133,7 @@ def _with_ids(batch: Any, ids: dict[str, Any]) -> Any:
     return batch
 
 
-def _rows(entity: Entity, plan: Plan, scope: Scope) -> str:
+def _rows(entity: Entity, plan: CheckPlan, scope: Scope) -> str:
     """SELECT the rows of an entity. The position of a row in its table is its seq."""
     constants = [
         f"CAST({literal(str(scope.upload_id))} AS UUID) AS upload_id",
@@ -146,7 +146,7 @@ def _rows(entity: Entity, plan: Plan, scope: Scope) -> str:
     return f"SELECT {', '.join([*constants, 'row_index', 'line', *columns])} FROM grain"
 
 
-def _value(plan: Plan, name: str) -> str:
+def _value(plan: CheckPlan, name: str) -> str:
     """SQL for a column of the grain: the value of a field, or the number of a referenced entity."""
     held = grain_rows.grain_column(plan, name)
     if held is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from weighbridge.model.sheet import SPACE
-from weighbridge.rules.check_plan import LAST_DAY, Column, Locale, Plan, literal, quoted, stages
+from weighbridge.rules.check_plan import LAST_DAY, CheckPlan, Column, Locale, literal, quoted, stages
 from weighbridge.rules.field_errors import grain_errors
 from weighbridge.rules.headers import synonyms
 from weighbridge.rules.normalise import TYPED
@@ -33,7 +33,7 @@ SYNONYMS = 2  # headers of each field with which every record is compared
 _TEXT = "coalesce(array_to_string(all_cells, ''), '')"
 
 
-def classified(plan: Plan, locale: Locale, source: str) -> str:
+def classified(plan: CheckPlan, locale: Locale, source: str) -> str:
     """SELECT row_index, line, kind, the typed fields of the grain, and the number of the dimensions' combination."""
     bad = " OR ".join(f"({fault.when})" for fault in grain_errors(plan)) or "false"
     empty = " AND ".join(f"{column.text} IS NULL" for column in plan.grain_columns) or "true"
@@ -61,7 +61,7 @@ def classified(plan: Plan, locale: Locale, source: str) -> str:
         FROM {stages(plan.grain_columns, plan, locale, source)}))"""
 
 
-def settle_names(db: Any) -> None:
+def classify_names(db: Any) -> None:
     """A record of names where values are expected is the header of another table, or it is rejected.
 
     It is a header if records are above and below it, and a blank line is directly before it or before its title. A
@@ -80,7 +80,7 @@ def settle_names(db: Any) -> None:
         WHERE names.row_index = typed.row_index""")
 
 
-def misfit(plan: Plan) -> str:
+def misfit(plan: CheckPlan) -> str:
     """SQL: does the record not fit the header, or could it not be read?
 
     In JSON also: does it have a key of a field that is not a column, as it first appears too late?
@@ -92,7 +92,7 @@ def misfit(plan: Plan) -> str:
         ELSE len(list_filter(json_keys(surplus), lambda key: fold_header(key) IN ({keys}))) > 0 END"""
 
 
-def _header_again(plan: Plan) -> str:
+def _header_again(plan: CheckPlan) -> str:
     """SQL: is every cell the name of its column?"""
     if not plan.csv:
         return "false"
@@ -106,7 +106,7 @@ def _header_again(plan: Plan) -> str:
     return f"surplus IS NULL AND {same}" if named else "false"
 
 
-def _other_header(plan: Plan) -> str:
+def _other_header(plan: CheckPlan) -> str:
     """SQL: are half of its cells, and at least two, known column names, without a digit in any cell?"""
     if not plan.csv:
         return "false"
@@ -118,7 +118,7 @@ def _other_header(plan: Plan) -> str:
             lambda names: names >= 2 AND 2 * names >= len(filled))[1])[1])"""
 
 
-def _names(plan: Plan) -> str:
+def _names(plan: CheckPlan) -> str:
     """SQL: two or more different cells, each with a letter and without `@`, and no readable number or date.
 
     If only one number or date is expected: three or more cells without a digit, as `A2,Ann,unknown` is a record.
@@ -136,7 +136,7 @@ def _names(plan: Plan) -> str:
             AND len(list_distinct(filled)) = len(filled) AND len({named}) = len(filled))[1])"""
 
 
-def _strange(plan: Plan) -> str:
+def _strange(plan: CheckPlan) -> str:
     """SQL, fast: may a valid record be a header or a row of totals?"""
     required = plan.required_columns
     labels = [is_label(c.text) for c in required if c.field.type is str] if plan.profile is None else []
@@ -152,7 +152,7 @@ def _reads_no_name(column: Column) -> bool:
     return any(column.steps[0].expression == rule.expression for rule in TYPED[column.field.type])
 
 
-def _names_a_column(plan: Plan) -> list[str]:
+def _names_a_column(plan: CheckPlan) -> list[str]:
     """SQL, fast: is the first cell of the grain the name of a column?"""
     first = min((p for column in plan.grain_columns for p in column.cells), default=0)
     found = {*plan.layout.header}
@@ -165,6 +165,6 @@ def _names_a_column(plan: Plan) -> list[str]:
     return [f"{cell} IN ({', '.join(map(literal, names))})"] if plan.csv and names else []
 
 
-def _several_days(plan: Plan) -> str:
+def _several_days(plan: CheckPlan) -> str:
     """SQL: if a period replaces the day, does it have more than one day?"""
     return f"coalesce({LAST_DAY} <> {plan.period[0].value}, false)" if plan.period else "false"

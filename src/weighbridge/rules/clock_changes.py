@@ -10,14 +10,23 @@ from __future__ import annotations
 from typing import Any
 
 from weighbridge.rules import date_sql
-from weighbridge.rules.check_plan import Column, Locale, Plan, composed, literal, quoted, texts, unusual_name
+from weighbridge.rules.check_plan import (
+    CheckPlan,
+    Column,
+    Locale,
+    composed,
+    literal,
+    quoted,
+    texts,
+    unusual_name,
+)
 from weighbridge.rules.field_errors import FieldError
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
 
 _SESSION = "current_setting('TimeZone')"  # the zone that the file names above its header, or UTC
 
 
-def reject(db: Any, plan: Plan, locale: Locale, column: Column) -> bool:
+def reject(db: Any, plan: CheckPlan, locale: Locale, column: Column) -> bool:
     """Reject the accepted records whose time is such a one. Were there any?"""
     own = column in plan.grain_columns
     name = quoted(unusual_name(column))

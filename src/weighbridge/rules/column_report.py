@@ -9,13 +9,13 @@ from weighbridge.model.columns import ColumnReport, ColumnUse, MissingField
 from weighbridge.model.pipeline import ComputedDefault, InHeader, Pipeline
 from weighbridge.model.profile import Profile
 from weighbridge.rules import dimensions
-from weighbridge.rules.check_plan import Plan
+from weighbridge.rules.check_plan import CheckPlan
 from weighbridge.rules.headers import Layout, find_columns, fold, listed, missing_expected, nearest, synonyms
 
 LATE = 200  # JSON keys that first appear too late to be columns; so many are listed
 
 
-def report(plan: Plan, late: Iterable[str] = ()) -> ColumnReport:
+def report(plan: CheckPlan, late: Iterable[str] = ()) -> ColumnReport:
     """Each column in the order of the file, the missing expected fields, and the production columns that get values.
 
     `late` are JSON keys that first appear too late to be columns.
@@ -35,7 +35,7 @@ def report_of_refused(header: tuple[str, ...], pipeline: Pipeline, profile: Prof
     return ColumnReport(_uses(layout), _missing(layout, pipeline, profile))
 
 
-def warnings(plan: Plan, empty: Container[int] = ()) -> dict[str, str]:
+def warnings(plan: CheckPlan, empty: Container[int] = ()) -> dict[str, str]:
     """Warnings about columns: code → sentence. `empty` are columns without a name and without text."""
     found = {}
     says_the_day = _says_the_day(plan)
@@ -68,7 +68,7 @@ def warnings(plan: Plan, empty: Container[int] = ()) -> dict[str, str]:
     return found
 
 
-def _says_the_day(plan: Plan) -> Callable[[str], bool]:
+def _says_the_day(plan: CheckPlan) -> Callable[[str], bool]:
     """A function: is this the header of the reporting period? A file with a day in each record needs no such column."""
     daily = plan.profile.daily if plan.profile else None
     names = {fold(header) for header in (*daily.starts, *daily.ends)} if daily else set()
@@ -106,7 +106,7 @@ def _missing(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> tup
     )
 
 
-def _filled(plan: Plan) -> set[str]:
+def _filled(plan: CheckPlan) -> set[str]:
     """The production columns that get a value from this file, including references and derived values."""
     named = {entity.name for entity in dimensions.entities(plan)}
     found = {*plan.layout.columns, *plan.layout.constants}

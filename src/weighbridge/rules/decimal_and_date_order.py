@@ -18,14 +18,15 @@ cells may be errors or may be right, so the file is refused. Warnings report val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.sheet import SPACE
 from weighbridge.rules import date_sql, number_sql
-from weighbridge.rules.check_plan import Column, Locale, Plan, composed, filled, literal, texts
+from weighbridge.rules.check_plan import CheckPlan, Column, Locale, composed, filled, literal, texts
+from weighbridge.rules.record_source import Source
 
 SHARE = 0.9
 LETTERS = 3  # of the currency of an amount; a cell with more letters may contain personal data
@@ -106,15 +107,16 @@ class Tally:
         return Tally(expected, other) if way == 0 else Tally(other, expected)
 
 
-def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) -> Locale:
-    """Decide from the cells of the source. If it is the whole file and the result matters, an undecided one is refused.
+def decide(db: Any, plan: CheckPlan, source: Source, *, whole: bool) -> Locale:
+    """Decide from the first records, or from all if `whole`: then an undecided result that matters is refused.
 
     Raises FileRefused: `ambiguous_numbers`, `ambiguous_dates`.
     """
+    read = source.records if whole else source.head
     counts, amounts, days = _counts(plan), _amounts(plan), _dates(plan)
     ambiguous_day = days.classes("x2", "a2", "b2")[2]
     more = [_by_two("x0"), _by_two("x1"), f"count(*) FILTER ({ambiguous_day} AND {_DOTTED})"]
-    found = _ask(db, texts(plan.columns, open_source()), [counts, amounts, days], "count(*)", more)
+    found = _ask(db, texts(plan.columns, read(db)), [counts, amounts, days], "count(*)", more)
     of_counts, of_amounts, of_dates = _in_threes(found[:-3])
     of_numbers = of_counts + of_amounts
     by_two, dotted = found[-3] or found[-2], found[-1]
@@ -125,25 +127,22 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
     if open_order and dotted and not of_dates.matters:
         order = 1
     if mark is None and whole and of_numbers.either:
-        [of_others] = _tallies(db, open_source(), [_others(plan)])
+        [of_others] = _tallies(db, read(db), [_others(plan)])
         mark = of_others.verdict
     if open_order and of_dates.either and not of_dates.evidence:
-        order = _order_by_run_of_days(db, texts(plan.columns, open_source()), plan)
+        order = _order_by_run_of_days(db, texts(plan.columns, read(db)), plan)
     if mark is None and not plan.csv:
         mark = 0
     if whole and mark is None and of_numbers.matters:
-        raise _ambiguous_numbers(plan, _examples(db, texts(plan.columns, open_source()), [counts, amounts]))
+        raise _ambiguous_numbers(plan, _examples(db, texts(plan.columns, read(db)), [counts, amounts]))
     if open_order and order is None and of_dates.matters:
-        raise _ambiguous_dates(plan, _examples(db, texts(plan.columns, open_source()), [days]))
+        raise _ambiguous_dates(plan, _examples(db, texts(plan.columns, read(db)), [days]))
     return Locale(
         decimal="" if mark is None else ".,"[mark],
         day_first=None if order is None else bool(order),
         year_first=plan.options.date_order == "ymd",
         indian=mark == 0
-        and (
-            plan.indian
-            or (bool(by_two) and _indian(db, texts(plan.columns, open_source()), [counts, amounts]))
-        ),
+        and (plan.indian or (bool(by_two) and _indian(db, texts(plan.columns, read(db)), [counts, amounts]))),
         zeros=mark is not None and _zeros_are_decimals(mark, of_counts, of_amounts),
         whole=whole,
         against_default=_is_against_default(plan, mark, order),
@@ -159,23 +158,23 @@ def _zeros_are_decimals(mark: int, counts: Tally, amounts: Tally) -> bool:
     return not against and shown > 0 and 2 * shown >= counts.either
 
 
-def mark_is_shown(db: Any, plan: Plan, source: str, mark: str) -> bool:
+def mark_is_shown(db: Any, plan: CheckPlan, source: str, mark: str) -> bool:
     """Do the numbers of the source, including unused columns, show that this is the decimal mark?"""
     of_cells = _tallies(db, texts(plan.columns, source), [_counts(plan), _amounts(plan), _others(plan)])
     return sum(of_cells, Tally()).verdict == ".,".index(mark)
 
 
-def ambiguous_amount(plan: Plan, x: str) -> str:
+def ambiguous_amount(plan: CheckPlan, x: str) -> str:
     """SQL: can the number be read in two ways?"""
     return _amounts(plan).ways(x)[2]
 
 
-def order_ways(plan: Plan) -> TwoReadings:
+def order_ways(plan: CheckPlan) -> TwoReadings:
     """The two ways in which the dates of the file can be read."""
     return _dates(plan)
 
 
-def _usual_mark(plan: Plan, tally: Tally, *, whole: bool) -> int | None:
+def _usual_mark(plan: CheckPlan, tally: Tally, *, whole: bool) -> int | None:
     """The mark from the read option, the evidence, or the default of the pipeline."""
     if plan.options.decimal:
         return ".,".index(plan.options.decimal)
@@ -185,7 +184,7 @@ def _usual_mark(plan: Plan, tally: Tally, *, whole: bool) -> int | None:
     return usual if found is None and whole and not tally.evidence else found
 
 
-def _usual_order(plan: Plan, tally: Tally, *, whole: bool) -> int | None:
+def _usual_order(plan: CheckPlan, tally: Tally, *, whole: bool) -> int | None:
     if plan.options.date_order:
         return {"mdy": 0, "dmy": 1}.get(plan.options.date_order)
     usual = None if plan.pipeline.day_first is None else int(plan.pipeline.day_first)
@@ -193,7 +192,7 @@ def _usual_order(plan: Plan, tally: Tally, *, whole: bool) -> int | None:
     return usual if found is None and whole and tally.either and not tally.evidence else found
 
 
-def _is_against_default(plan: Plan, mark: int | None, order: int | None) -> bool:
+def _is_against_default(plan: CheckPlan, mark: int | None, order: int | None) -> bool:
     """Does the decision differ from the default of the pipeline?"""
     other_mark = plan.pipeline.decimal and mark is not None and ".,"[mark] != plan.pipeline.decimal
     other_order = (
@@ -256,19 +255,19 @@ def _indian(db: Any, source: str, readings: list[TwoReadings]) -> bool:
     return all(db.execute(sql).fetchall()[0])
 
 
-def _counts(plan: Plan) -> TwoReadings:
+def _counts(plan: CheckPlan) -> TwoReadings:
     return _numbers(
         [c.text for c in _columns_that_need(plan, "{decimal}") if c.field.type is int], whole=True
     )
 
 
-def _amounts(plan: Plan) -> TwoReadings:
+def _amounts(plan: CheckPlan) -> TwoReadings:
     return _numbers(
         [c.text for c in _columns_that_need(plan, "{decimal}") if c.field.type is not int], whole=False
     )
 
 
-def _others(plan: Plan) -> TwoReadings:
+def _others(plan: CheckPlan) -> TwoReadings:
     """Unused columns: they also show how numbers are written in the file."""
     used = {position for positions in plan.layout.columns.values() for position in positions}
     others = [f"trim(c{p}, {literal(SPACE)})" for p in range(len(plan.layout.header)) if p not in used]
@@ -280,7 +279,7 @@ def _numbers(cells: list[str], *, whole: bool, open_end: bool = True) -> TwoRead
     return TwoReadings(cells, first, second, "regexp_matches({x}, '[.,]')")
 
 
-def _dates(plan: Plan) -> TwoReadings:
+def _dates(plan: CheckPlan) -> TwoReadings:
     """Dates of digits; a time may follow."""
     month, day = "(?:0?[1-9]|1[0-2])", "(?:0?[1-9]|[12][0-9]|3[01])"
     return TwoReadings(
@@ -291,12 +290,12 @@ def _dates(plan: Plan) -> TwoReadings:
     )
 
 
-def _columns_that_need(plan: Plan, placeholder: str) -> list[Column]:
+def _columns_that_need(plan: CheckPlan, placeholder: str) -> list[Column]:
     """The columns whose rules use this placeholder: the decimal mark, or the order of day and month."""
     return [column for column in plan.columns if column.needs(placeholder)]
 
 
-def _order_by_run_of_days(db: Any, source: str, plan: Plan) -> int | None:
+def _order_by_run_of_days(db: Any, source: str, plan: CheckPlan) -> int | None:
     """If a daily export mixes 2025-07-02 and 7/3/2025: the order in which all dates form one run of days; else None.
 
     If all dates of one kind are below all dates of the other, two files were joined: that is no evidence.
@@ -328,7 +327,7 @@ def _order_by_run_of_days(db: Any, source: str, plan: Plan) -> int | None:
     return {(True, True, False): 0, (True, False, True): 1}.get(found)
 
 
-def _ambiguous_numbers(plan: Plan, examples: list[str | None]) -> FileRefused:
+def _ambiguous_numbers(plan: CheckPlan, examples: list[str | None]) -> FileRefused:
     got = _contradiction(
         plan,
         examples,
@@ -346,7 +345,7 @@ def _ambiguous_numbers(plan: Plan, examples: list[str | None]) -> FileRefused:
     )
 
 
-def _ambiguous_dates(plan: Plan, examples: list[str | None]) -> FileRefused:
+def _ambiguous_dates(plan: CheckPlan, examples: list[str | None]) -> FileRefused:
     got = _contradiction(
         plan,
         examples,
@@ -364,7 +363,7 @@ def _ambiguous_dates(plan: Plan, examples: list[str | None]) -> FileRefused:
 
 
 def _contradiction(
-    plan: Plan,
+    plan: CheckPlan,
     examples: list[str | None],
     *,
     names: tuple[str, str],
@@ -386,7 +385,7 @@ def _contradiction(
     )
 
 
-def _shown(plan: Plan, cell: str | None) -> str | None:
+def _shown(plan: CheckPlan, cell: str | None) -> str | None:
     """The cell in quotes; `a cell` if it may contain personal data."""
     if cell and plan.pipeline.personal and sum(map(str.isalpha, cell)) > LETTERS:
         return "a cell"

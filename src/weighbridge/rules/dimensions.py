@@ -17,14 +17,14 @@ from typing import Any
 
 from weighbridge.model.pipeline import Computed, Entity, Field, NamePath
 from weighbridge.model.upload import Scope
-from weighbridge.rules.check_plan import Locale, Plan, duck_type, literal, quoted, stages
+from weighbridge.rules.check_plan import CheckPlan, Locale, duck_type, literal, quoted, stages
 from weighbridge.rules.field_errors import dimension_errors
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
 
 _SEPARATOR = " || chr(31) || "
 
 
-def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
+def build(db: Any, plan: CheckPlan, locale: Locale, scope: Scope) -> None:
     """Make these tables from the accepted records. Reject records with an error in a dimension's cell."""
     if not plan.dimension_columns:
         return
@@ -37,7 +37,7 @@ def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
         db.execute(f"CREATE OR REPLACE TEMP TABLE {table(entity)} AS {_rows(entity, plan)}")
 
 
-def link_rejected(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
+def link_rejected(db: Any, plan: CheckPlan, locale: Locale, scope: Scope) -> None:
     """Make `rejected_links`: as `links`, for rejected records. Number 0: no accepted record has this entity.
 
     `readable`: whether the key of the record can be read from its cells.
@@ -59,12 +59,12 @@ def link_rejected(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
         FROM combos JOIN ({_tuples(plan, locale, scope, REJECTED)}) AS tuples ON {same} {" ".join(joins)}""")
 
 
-def entities(plan: Plan) -> list[Entity]:
+def entities(plan: CheckPlan) -> list[Entity]:
     """The dimensions that the file has."""
     return [entity for entity in plan.pipeline.dimensions if _is_in_file(entity, plan)]
 
 
-def computed(entity: Entity, plan: Plan) -> list[str]:
+def computed(entity: Entity, plan: CheckPlan) -> list[str]:
     """The fields of an entity that are computed from columns of the file."""
     return [
         declared.name
@@ -78,7 +78,7 @@ def number(entity: Entity) -> str:
     return quoted(f"{entity.name}#")
 
 
-def join(plan: Plan) -> str:
+def join(plan: CheckPlan) -> str:
     """SQL: joins records with the numbers of their entities."""
     return "LEFT JOIN links ON typed.combo = links.combo" if plan.dimension_columns else ""
 
@@ -87,7 +87,7 @@ def table(entity: Entity) -> str:
     return quoted(f"dim {entity.name}")
 
 
-def _tuples(plan: Plan, locale: Locale, scope: Scope, kind: int = ACCEPTED) -> str:
+def _tuples(plan: CheckPlan, locale: Locale, scope: Scope, kind: int = ACCEPTED) -> str:
     cells = ", ".join(plan.dimension_cells)
     affected = f"{plan.pipeline.grain.name}.{plan.pipeline.affected}"
     day = f"({quoted(affected)} - DATE '1970-01-01')" if affected in plan.layout.columns else "0"
@@ -118,7 +118,7 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope, kind: int = ACCEPTED) -> s
     return sql
 
 
-def _links(plan: Plan) -> str:
+def _links(plan: CheckPlan) -> str:
     """SELECT combo, bad, and the number of each entity."""
     same = " AND ".join(f"combos.{cell} IS NOT DISTINCT FROM tuples.{cell}" for cell in plan.dimension_cells)
     columns = ["combo", "bad"]
@@ -129,7 +129,7 @@ def _links(plan: Plan) -> str:
     return f"SELECT {', '.join(columns)} FROM combos JOIN tuples ON {same}"
 
 
-def _rows(entity: Entity, plan: Plan) -> str:
+def _rows(entity: Entity, plan: CheckPlan) -> str:
     """SELECT one row per entity, in the order of its key: row_index, line, id, hash, last known values."""
     refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
     columns = []
@@ -152,7 +152,7 @@ def _rows(entity: Entity, plan: Plan) -> str:
         FROM tuples WHERE NOT bad AND {_id(entity)} IS NOT NULL GROUP BY {_id(entity)} ORDER BY {order}"""
 
 
-def _name_key(path: NamePath, plan: Plan) -> str:
+def _name_key(path: NamePath, plan: CheckPlan) -> str:
     """SQL: an external id computed from folded names; NULL if the entity's own name is missing."""
     folded = [[f"k{p}" for p in plan.layout.columns.get(name, ())] for name in path.names]
     parts = [f"coalesce({', '.join([*cells, literal('')])})" for cells in folded]
@@ -160,7 +160,7 @@ def _name_key(path: NamePath, plan: Plan) -> str:
     return f"CASE WHEN coalesce({', '.join(folded[-1])}) IS NOT NULL THEN {key} END"
 
 
-def _computed(computed: Computed, entity: Entity, plan: Plan) -> str:
+def _computed(computed: Computed, entity: Entity, plan: CheckPlan) -> str:
     """SQL: the declared expression over the values of its fields; NULL for fields that the file lacks."""
     values = {column.name: column.value for column in plan.dimension_columns}
     parts = {
@@ -172,7 +172,7 @@ def _computed(computed: Computed, entity: Entity, plan: Plan) -> str:
     return reduce(lambda sql, part: sql.replace(part, f"({parts[part]})"), parts, computed.expression)
 
 
-def _natural_key_hash(entity: Entity, plan: Plan, scope: Scope) -> str:
+def _natural_key_hash(entity: Entity, plan: CheckPlan, scope: Scope) -> str:
     """SQL: SHA-256 of entity, workspace, scope and key. Postgres computes the same hash: do not change it."""
     parts = [literal(entity.name), literal(str(scope.workspace_id))]
     parts += [literal(scope.value(name) or "") for name in entity.scope]
@@ -211,7 +211,7 @@ def _hash(entity: Entity) -> str:
     return quoted(f"{entity.name} hash")
 
 
-def _is_in_file(entity: Entity, plan: Plan) -> bool:
+def _is_in_file(entity: Entity, plan: CheckPlan) -> bool:
     """Whether the file has the key of this entity or can compute it. A key of references needs all of them."""
     refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
     own = [plan.pipeline.fields[f"{entity.name}.{name}"] for name in entity.key if name not in refs]
@@ -223,7 +223,7 @@ def _is_in_file(entity: Entity, plan: Plan) -> bool:
     return bool(own) or all(_is_in_file(refs[name], plan) for name in entity.key)
 
 
-def _can_be_computed(entity: Entity, declared: Field, plan: Plan) -> bool:
+def _can_be_computed(entity: Entity, declared: Field, plan: CheckPlan) -> bool:
     match declared.otherwise:
         case NamePath():
             return declared.otherwise.names[-1] in plan.layout.columns

@@ -7,20 +7,18 @@ An American file with `$1,234.56` has no warning: dollars are the ordinary case.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from weighbridge.model.counts import counted
 from weighbridge.rules import currencies
-from weighbridge.rules.check_plan import Column, Plan, quoted, texts
+from weighbridge.rules.check_plan import CheckPlan, Column, quoted, texts
 from weighbridge.rules.record_kinds import ACCEPTED
+from weighbridge.rules.record_source import Source
 
 _ONLY_NUMBERS = "Only the numbers were loaded, not these currencies."
 
 
-def warnings(
-    db: Any, plan: Plan, columns: list[tuple[Column, str]], open_source: Callable[[], str]
-) -> dict[str, str]:
+def warnings(db: Any, plan: CheckPlan, columns: list[tuple[Column, str]], source: Source) -> dict[str, str]:
     """By code: `several_currencies`, `currency_not_stored`, `currency_not_named`.
 
     The columns have a SELECT of their noted texts as x.
@@ -31,11 +29,11 @@ def warnings(
             continue
         accepted = f"(SELECT row_index FROM typed WHERE kind = {ACCEPTED})"
         used = [column, column.currency] if column.currency else [column]
-        source = (
-            f"(SELECT * FROM {texts(used, open_source())} AS sheet SEMI JOIN {accepted} AS accepted USING (row_index)"
-            f" WHERE {column.drops_currency})"
+        amounts = (
+            f"(SELECT * FROM {texts(used, source.records(db))} AS sheet"
+            f" SEMI JOIN {accepted} AS accepted USING (row_index) WHERE {column.drops_currency})"
         )
-        named = _words_next_to_amounts(db, column.text, source)
+        named = _words_next_to_amounts(db, column.text, amounts)
         examples = [repr(word if plan.pipeline.personal else cell) for word, cell in named.items()]
         if not _unordinary(named):
             continue
@@ -51,7 +49,7 @@ def warnings(
     return found
 
 
-def _by_header(plan: Plan) -> dict[str, str]:
+def _by_header(plan: CheckPlan) -> dict[str, str]:
     """A currency in the header of an amount, where no field stores it."""
     layout = plan.layout
     stored = {*layout.constants, *layout.columns}
@@ -66,7 +64,7 @@ def _by_header(plan: Plan) -> dict[str, str]:
     return {}
 
 
-def _not_named(db: Any, plan: Plan) -> dict[str, str]:
+def _not_named(db: Any, plan: CheckPlan) -> dict[str, str]:
     """Amounts of records whose currency cell is empty, in a file with a column for it."""
     amounts: dict[str, list[Column]] = {}
     for column in plan.grain_columns:
@@ -85,7 +83,7 @@ def _not_named(db: Any, plan: Plan) -> dict[str, str]:
     return {}
 
 
-def _replaces(plan: Plan) -> bool:
+def _replaces(plan: CheckPlan) -> bool:
     return plan.pipeline.grain.upsert.name == "replace"
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.model.rule import Reason
 from weighbridge.rules import record_currency
-from weighbridge.rules.check_plan import LAST_DAY, Column, Locale, Plan, filled, literal, quoted
+from weighbridge.rules.check_plan import LAST_DAY, CheckPlan, Column, Locale, filled, literal, quoted
 
 # SQL: certainly no personal data, but a mistyped amount or date.
 _A_FIGURE = (
@@ -72,12 +72,12 @@ class FieldError:
         return f"NOT ({_A_FIGURE.format(x=self.column.text)})" if self.column.beside_people else "false"
 
 
-def faults(plan: Plan) -> list[FieldError]:
+def faults(plan: CheckPlan) -> list[FieldError]:
     """All possible errors."""
     return sorted([*grain_errors(plan), *dimension_errors(plan)], key=lambda fault: fault.column.cells)
 
 
-def grain_errors(plan: Plan) -> list[FieldError]:
+def grain_errors(plan: CheckPlan) -> list[FieldError]:
     """The errors of the grain's columns."""
     found = [fault for column in plan.grain_columns for fault in _of_column(column, plan)]
     if plan.period:
@@ -89,7 +89,7 @@ def grain_errors(plan: Plan) -> list[FieldError]:
     return found
 
 
-def dimension_errors(plan: Plan) -> list[FieldError]:
+def dimension_errors(plan: CheckPlan) -> list[FieldError]:
     """The errors of the dimensions' columns."""
     found = [fault for column in plan.dimension_columns for fault in _of_column(column, plan)]
     for entity in plan.pipeline.dimensions:
@@ -97,7 +97,7 @@ def dimension_errors(plan: Plan) -> list[FieldError]:
     return found
 
 
-def _of_column(column: Column, plan: Plan) -> Iterator[FieldError]:
+def _of_column(column: Column, plan: CheckPlan) -> Iterator[FieldError]:
     first = next(
         each for each in plan.columns if each.cells == column.cells
     )  # several fields may have the same header: only the first reports
@@ -124,7 +124,7 @@ def _of_column(column: Column, plan: Plan) -> Iterator[FieldError]:
         yield FieldError(column, when, rule.code, rule.expected, rule.hint)
 
 
-def _of_currency(column: Column, plan: Plan) -> Iterator[FieldError]:
+def _of_currency(column: Column, plan: CheckPlan) -> Iterator[FieldError]:
     """A currency column that contradicts the header of an amount."""
     if column.field.type is not str:
         return
@@ -141,7 +141,7 @@ def _of_currency(column: Column, plan: Plan) -> Iterator[FieldError]:
         yield FieldError(column, differs, "currency_differs", expected, hint)
 
 
-def _of_capacity(column: Column, plan: Plan) -> Iterator[FieldError]:
+def _of_capacity(column: Column, plan: CheckPlan) -> Iterator[FieldError]:
     """Values that the production column would round or refuse."""
     x, hint = (
         plan.grain_values.get(column.name, column.value),
@@ -151,7 +151,7 @@ def _of_capacity(column: Column, plan: Plan) -> Iterator[FieldError]:
         yield FieldError(column, when, code, expected, hint)
 
 
-def beyond(column: Column, plan: Plan, x: str) -> Iterator[tuple[str, str, str]]:
+def beyond(column: Column, plan: CheckPlan, x: str) -> Iterator[tuple[str, str, str]]:
     """(condition, code, expected): when the production column cannot hold the value `x` (SQL)."""
     capacity = plan.capacities.get(column.name)
     if capacity is None:
@@ -181,7 +181,7 @@ def beyond(column: Column, plan: Plan, x: str) -> Iterator[tuple[str, str, str]]
         yield f"length({written}) > {capacity.digits}", "too_many_digits", expected
 
 
-def _of_key(entity: Entity, plan: Plan) -> Iterator[FieldError]:
+def _of_key(entity: Entity, plan: CheckPlan) -> Iterator[FieldError]:
     """An id that can be built from names: the id is required if the file has a column for it, otherwise the name is."""
     columns = {column.name: column for column in plan.columns}
     for declared in entity.fields:

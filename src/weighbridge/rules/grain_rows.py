@@ -8,11 +8,11 @@ from typing import Any
 
 from weighbridge.model.errors import FileRefused
 from weighbridge.rules import dimensions
-from weighbridge.rules.check_plan import Plan, quoted
+from weighbridge.rules.check_plan import CheckPlan, quoted
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
 
 
-def build(db: Any, plan: Plan) -> None:
+def build(db: Any, plan: CheckPlan) -> None:
     """Create `grain` from the accepted records. The position of a row in it is its seq.
 
     Rows are in the order of the unique key, so that promotion writes the index from left to right.
@@ -24,7 +24,7 @@ def build(db: Any, plan: Plan) -> None:
         FROM typed {dimensions.join(plan)} WHERE kind = {ACCEPTED} ORDER BY {", ".join([*order, "row_index"])}""")
 
 
-def find_rejected_keys(db: Any, plan: Plan) -> None:
+def find_rejected_keys(db: Any, plan: CheckPlan) -> None:
     """Create `rejected_keys`: the keys of the rejected records, and whether their key could be read (`readable`)."""
     own = [f"{plan.pipeline.grain.name}.{name}" for name in plan.pipeline.grain.key]
     readable = [f"{quoted(name)} IS NOT NULL" for name in own if name in plan.pipeline.required]
@@ -37,7 +37,7 @@ def find_rejected_keys(db: Any, plan: Plan) -> None:
         FROM typed {links} WHERE kind = {REJECTED}""")
 
 
-def key_columns(plan: Plan) -> list[str]:
+def key_columns(plan: CheckPlan) -> list[str]:
     """The key columns of `grain`. Raises FileRefused: `missing_column`."""
     found = [column for name in plan.pipeline.grain.key if (column := grain_column(plan, name))]
     if not found:
@@ -47,11 +47,11 @@ def key_columns(plan: Plan) -> list[str]:
     return found
 
 
-def value_columns(plan: Plan) -> list[str]:
+def value_columns(plan: CheckPlan) -> list[str]:
     return [column for name in plan.pipeline.grain.values if (column := grain_column(plan, name))]
 
 
-def grain_column(plan: Plan, name: str) -> str | None:
+def grain_column(plan: CheckPlan, name: str) -> str | None:
     """The column of `grain` for a declared column; None if it has the same value in the whole file."""
     for ref in plan.pipeline.grain.refs:
         if ref.name == name:

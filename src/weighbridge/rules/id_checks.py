@@ -15,7 +15,7 @@ from weighbridge.model.counts import with_and
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.rules import dimensions, normalise
-from weighbridge.rules.check_plan import Plan, literal, quoted
+from weighbridge.rules.check_plan import CheckPlan, literal, quoted
 from weighbridge.rules.headers import nearest, synonyms
 
 KEPT_DIGITS = 15  # a spreadsheet replaces further digits with zeros
@@ -29,7 +29,7 @@ _DOUBTFUL = f"first <> last OR ({_ROUNDED})"
 _ID_WORDS = {"id", "ids", "identifier", "identifiant", "identificador", "kennung", "key", "number", "no"}
 
 
-def from_names(plan: Plan) -> dict[str, str]:
+def from_names(plan: CheckPlan) -> dict[str, str]:
     """The warning `ids_from_names`: entities whose ids are not in the file."""
     made = [
         (entity, field) for entity in dimensions.entities(plan) if (field := _made_of_names(entity, plan))
@@ -49,7 +49,7 @@ def from_names(plan: Plan) -> dict[str, str]:
     }
 
 
-def check(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
+def check(db: Any, plan: CheckPlan, combos: Any) -> dict[str, str]:
     """The warnings `ids_rounded` and `several_names`. `combos`: the combinations of cells that `tuples` is made of.
 
     Raises FileRefused: `ids_rounded`.
@@ -91,7 +91,7 @@ def check(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
     return warnings
 
 
-def _may_be_doubtful(entity: Entity, plan: Plan, combos: Any) -> bool:
+def _may_be_doubtful(entity: Entity, plan: CheckPlan, combos: Any) -> bool:
     """Whether an id may be rounded or have several names. True too often: rules are not applied to these cells yet."""
     own = next(column for column in plan.columns if column.name == _id_column(entity))
     if len(own.cells) > 1 or any(step.expression != normalise.platform_id.expression for step in own.steps):
@@ -122,7 +122,7 @@ class _Found:
     names: list[str] | None
 
 
-def _summary(entity: Entity, plan: Plan) -> str:
+def _summary(entity: Entity, plan: CheckPlan) -> str:
     """SELECT the parts of `_Found` for one entity."""
     long = f"length(id) > {KEPT_DIGITS}"
     return f"""SELECT {literal(_id_column(entity))}, count(*) FILTER ({long}), count(*) FILTER ({_ROUNDED}),
@@ -131,7 +131,7 @@ def _summary(entity: Entity, plan: Plan) -> str:
         FROM ({_ids(entity, plan)})"""
 
 
-def _ids(entity: Entity, plan: Plan) -> str:
+def _ids(entity: Entity, plan: CheckPlan) -> str:
     """SELECT each id of an entity once, with its alphabetically first and last name."""
     full = _id_column(entity)
     path = plan.pipeline.fields[full].otherwise
@@ -149,7 +149,7 @@ def _id_column(entity: Entity) -> str:
     return ""
 
 
-def _made_of_names(entity: Entity, plan: Plan) -> str:
+def _made_of_names(entity: Entity, plan: CheckPlan) -> str:
     full = _id_column(entity)
     return full if full and full not in plan.layout.columns else ""
 

@@ -13,12 +13,12 @@ from typing import Any
 from weighbridge.model.counts import counted, with_and
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.rules import dimensions
-from weighbridge.rules.check_plan import Column, Plan, quoted
+from weighbridge.rules.check_plan import CheckPlan, Column, quoted
 
 FEW_COMBINATIONS = 1_000  # up to here a loop is faster than planning a query
 
 
-def warnings(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
+def warnings(db: Any, plan: CheckPlan, combos: Any) -> dict[str, str]:
     """`several_values` and `several_parents`. `combos`: the combinations of cells that `tuples` is made of."""
     found: dict[str, str] = {}
     for entity in _possible(db, plan, combos):
@@ -31,7 +31,7 @@ def warnings(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
     return found
 
 
-def _possible(db: Any, plan: Plan, combos: Any) -> list[Entity]:
+def _possible(db: Any, plan: CheckPlan, combos: Any) -> list[Entity]:
     """Entities that may have several combinations of cells. Most files have none."""
     candidates = [
         entity
@@ -50,7 +50,7 @@ def _possible(db: Any, plan: Plan, combos: Any) -> list[Entity]:
     return [entity for entity, several in zip(candidates, answers, strict=True) if several]
 
 
-def _may_differ(entity: Entity, plan: Plan, combos: Any) -> bool:
+def _may_differ(entity: Entity, plan: CheckPlan, combos: Any) -> bool:
     """Whether one key may have several values. True too often: rules are not applied to these cells yet."""
     key = [plan.layout.columns.get(f"{entity.name}.{name}", ()) for name in entity.key]
     if not all(key):
@@ -89,7 +89,7 @@ def _several_values(db: Any, entity: Entity, columns: list[Column]) -> str | Non
     )
 
 
-def _several_parents(db: Any, plan: Plan, entity: Entity, parent: Entity) -> str | None:
+def _several_parents(db: Any, plan: CheckPlan, entity: Entity, parent: Entity) -> str | None:
     [(count, lines)] = db.execute(f"""SELECT count(*), min(lines) FROM (
             SELECT [arg_min(line, {_id(parent)}), arg_max(line, {_id(parent)})] AS lines
             FROM tuples WHERE NOT bad AND {_id(entity)} IS NOT NULL
@@ -105,25 +105,25 @@ def _several_parents(db: Any, plan: Plan, entity: Entity, parent: Entity) -> str
     )
 
 
-def _columns(entity: Entity, plan: Plan) -> list[Column]:
+def _columns(entity: Entity, plan: CheckPlan) -> list[Column]:
     """The columns in which each entity should have one value per file."""
     if any(isinstance(declared.otherwise, NamePath) for declared in entity.fields):
         return []
     return [column for column in _entity_columns(entity, plan) if column.field.name not in entity.key]
 
 
-def _entity_columns(entity: Entity, plan: Plan) -> list[Column]:
+def _entity_columns(entity: Entity, plan: CheckPlan) -> list[Column]:
     return [column for column in plan.dimension_columns if column.name.startswith(f"{entity.name}.")]
 
 
-def _parents(entity: Entity, plan: Plan) -> list[Entity]:
+def _parents(entity: Entity, plan: CheckPlan) -> list[Entity]:
     """The entities that its rows refer to, except those in its key, which cannot differ."""
     found = dimensions.entities(plan)
     refs = [plan.pipeline.entity(ref.entity) for ref in entity.refs if ref.name not in entity.key]
     return [parent for parent in refs if parent in found]
 
 
-def _made_of_names(entity: Entity, plan: Plan) -> bool:
+def _made_of_names(entity: Entity, plan: CheckPlan) -> bool:
     """Whether its id is computed from names, which include those of its parents."""
     return any(
         isinstance(declared.otherwise, NamePath)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from weighbridge.model.sheet import Sheet, WithNested
-from weighbridge.rules.check_plan import Plan
+from weighbridge.rules.check_plan import CheckPlan
 from weighbridge.rules.headers import listed
 
 
-def warnings(plan: Plan, sheet: Sheet) -> dict[str, str]:
+def warnings(plan: CheckPlan, sheet: Sheet) -> dict[str, str]:
     """The warning `nested_values`, with the columns. A field of another type rejects such a value."""
     if not isinstance(sheet, WithNested):
         return {}

@@ -21,9 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weighbridge.model.progress import Progress
 from weighbridge.model.sheet import SPACE, Sheet
 from weighbridge.rules import date_sql
-from weighbridge.rules.check_plan import Plan
+from weighbridge.rules.check_plan import CheckPlan
 
 ENOUGH = 2_000  # first records of a large file that decide the locale
 SMALL = 10_000  # a file with fewer records is kept in memory and read once
@@ -35,11 +36,11 @@ Codes = npt.NDArray[np.int64]
 class Source:
     """The records of one sheet. Each method registers a view and returns its name."""
 
-    def __init__(self, plan: Plan, sheet: Sheet, scratch: Path, on_rows: Callable[[int], None]) -> None:
+    def __init__(self, plan: CheckPlan, sheet: Sheet, scratch: Path, progress: Progress) -> None:
         self._plan, self._sheet, self._scratch = plan, sheet, scratch
         self.failure: BaseException | None = None  # the exception that was raised while DuckDB was reading
         self.empty_columns = {position for position, name in enumerate(sheet.header) if not name.strip()}
-        unread = self._watched(_counted(sheet.batches(), on_rows))
+        unread = self._watched(_counted(sheet.batches(), progress))
         self._head = list(_first(unread))
         self.small = sum(batch.num_rows for batch in self._head) < SMALL
         self._unread: Iterator[Any] | None = None if self.small else unread
@@ -111,7 +112,7 @@ class _Combos:
     so that memory does not grow with the file.
     """
 
-    def __init__(self, plan: Plan, path: Path | None) -> None:
+    def __init__(self, plan: CheckPlan, path: Path | None) -> None:
         self._plan, self._path = plan, path
         self._next = 0
         self._known = pa.array([], pa.string())
@@ -211,11 +212,9 @@ def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
             yield batch
 
 
-def _counted(batches: Iterable[Any], on_rows: Callable[[int], None]) -> Iterator[Any]:
-    read = 0
+def _counted(batches: Iterable[Any], progress: Progress) -> Iterator[Any]:
     for batch in batches:
-        read += batch.num_rows
-        on_rows(read)
+        progress.add(batch.num_rows)
         yield batch
 
 
@@ -227,12 +226,12 @@ def _first(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
 
 
-def _with_texts(batch: Any, plan: Plan) -> Any:
+def _with_texts(batch: Any, plan: CheckPlan) -> Any:
     texts = [_text(batch.column(f"c{p}"), plan, p in plan.numeric) for p in plan.positions]
     return pa.RecordBatch.from_arrays([*batch.columns, *texts], schema=_schema(plan, coded=False))
 
 
-def _schema(plan: Plan, *, coded: bool) -> Any:
+def _schema(plan: CheckPlan, *, coded: bool) -> Any:
     numbers = [(name, pa.int32()) for name in ("row_index", "line", "cells")]
     cells = [(f"c{p}", pa.string()) for p in range(len(plan.layout.header))]
     texts = [(f"t{p}", pa.string()) for p in (plan.grain_positions if coded else plan.positions)]
@@ -240,7 +239,7 @@ def _schema(plan: Plan, *, coded: bool) -> Any:
     return pa.schema([*numbers, *cells, ("surplus", pa.string()), ("fault", pa.string()), *texts, *combo])
 
 
-def _text(column: Any, plan: Plan, numeric: bool) -> Any:
+def _text(column: Any, plan: CheckPlan, numeric: bool) -> Any:
     """The trimmed cells, with NULL for empty cells and for texts that mean "no value".
 
     A numeric field keeps a null marker that is a number, such as 0. Arrow does this several times faster than DuckDB.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from weighbridge.model.sheet import FAULTS
 from weighbridge.rules import clock_changes
-from weighbridge.rules.check_plan import Column, Locale, Plan, literal, stages
+from weighbridge.rules.check_plan import CheckPlan, Column, Locale, literal, stages
 from weighbridge.rules.classify_records import misfit
 from weighbridge.rules.field_errors import faults
 from weighbridge.rules.grain_rows import grain_column
@@ -16,7 +16,7 @@ from weighbridge.rules.record_kinds import REJECTED
 
 
 def rejections(
-    plan: Plan, locale: Locale, source: str, *, repeats_rejected: bool, clocks: Sequence[Column] = ()
+    plan: CheckPlan, locale: Locale, source: str, *, repeats_rejected: bool, clocks: Sequence[Column] = ()
 ) -> str:
     """SELECT row_index, line, column_name, code, message, more, raw of the rejected records of `source`.
 
@@ -50,7 +50,7 @@ _KEY_TWICE = (
 )
 
 
-def _unreadable(plan: Plan) -> str:
+def _unreadable(plan: CheckPlan) -> str:
     """The error of a record that does not fit. The message shows its text only if it has no personal data."""
     line = "' (line ' || line || ').'"
     shown = "" if plan.pipeline.personal or plan.csv else " || ', got ' || surplus[:60]"
@@ -68,14 +68,14 @@ def _unreadable(plan: Plan) -> str:
     return f"{{'column_name': NULL::VARCHAR, 'code': coalesce(fault, 'late_key'), 'message': {message}}}"
 
 
-def _repeat(plan: Plan) -> str:
+def _repeat(plan: CheckPlan) -> str:
     """SQL: the error of a record that conflicts with others of its key; NULL if there is none."""
     return f"""CASE WHEN differing IS NULL THEN NULL WHEN unclear THEN {_UNCLEAR_BREAKDOWN}
         WHEN breakdown THEN {_INCOMPLETE_BREAKDOWN}
         ELSE {_conflicting_repeat(plan)} END"""
 
 
-def _conflicting_repeat(plan: Plan) -> str:
+def _conflicting_repeat(plan: CheckPlan) -> str:
     *others, last = (
         name.removesuffix("_id").replace("_", " ")
         for name in plan.pipeline.grain.key
@@ -107,7 +107,7 @@ def _record_error(code: str, message: str) -> str:
     return f"{{'column_name': NULL::VARCHAR, 'code': {literal(code)}, 'message': {message}}}"
 
 
-def _raw(plan: Plan) -> str:
+def _raw(plan: CheckPlan) -> str:
     cells = f"[{', '.join(f'c{i}' for i in range(len(plan.layout.header)))}]"
     kept = f"{cells}[:cells]" if plan.csv else cells
     return f"CASE WHEN surplus IS NULL THEN {kept} ELSE list_append({cells}, surplus) END"

@@ -9,11 +9,11 @@ from typing import Any
 
 from weighbridge.model.read_as import ReadAs
 from weighbridge.model.sheet import Linked, Sheet
-from weighbridge.rules.check_plan import Locale, Plan
+from weighbridge.rules.check_plan import CheckPlan, Locale
 from weighbridge.rules.record_kinds import ACCEPTED, DUPLICATE, REJECTED
 
 
-def read_as(plan: Plan, locale: Locale, sheet: Sheet) -> ReadAs:
+def read_as(plan: CheckPlan, locale: Locale, sheet: Sheet) -> ReadAs:
     """How the file was read: the rows of its rejects file are read in the same way."""
     zone = plan.pipeline.zone_above
     order = {True: "dmy", False: "mdy", None: ""}[locale.day_first]

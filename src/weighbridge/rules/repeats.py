@@ -18,7 +18,6 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +25,9 @@ from weighbridge.model.counts import counted
 from weighbridge.model.sheet import SPACE
 from weighbridge.model.upload import Scope
 from weighbridge.rules import dimensions, grain_rows, sum_breakdowns, totals_in_breakdowns
-from weighbridge.rules.check_plan import Locale, Plan, literal
+from weighbridge.rules.check_plan import CheckPlan, Locale, literal
 from weighbridge.rules.record_kinds import DUPLICATE, REJECTED
+from weighbridge.rules.record_source import Source
 
 LATE = 200  # JSON keys that first appear too late to be columns; so many are compared one by one
 
@@ -43,8 +43,8 @@ class Repeats:
     warnings: dict[str, str] = field(default_factory=dict)
 
 
-def settle(db: Any, plan: Plan, locale: Locale, scope: Scope, records: Callable[[], str]) -> Repeats:
-    """Set the kind of repeated records in `typed`. `records` opens the records of the file again.
+def classify_repeats(db: Any, plan: CheckPlan, locale: Locale, scope: Scope, source: Source) -> Repeats:
+    """Set the kind of repeated records in `typed`. The file is read again only if there are any.
 
     Raises FileRefused: `unexpected_breakdown`, `incomplete_breakdown`, `sum_too_large`.
     """
@@ -54,11 +54,11 @@ def settle(db: Any, plan: Plan, locale: Locale, scope: Scope, records: Callable[
         return Repeats()
     if combined:
         return _combine(db, plan, combined)
-    headers = _compare(db, plan, records())
+    headers = _compare(db, plan, source.records(db))
     return _classify(db, plan, headers, some_rejected=some_rejected)
 
 
-def _find_rejected(db: Any, plan: Plan, locale: Locale, scope: Scope) -> bool:
+def _find_rejected(db: Any, plan: CheckPlan, locale: Locale, scope: Scope) -> bool:
     """Create `rejected_keys`. Returns False if there are no rejected records."""
     if not db.execute(f"SELECT count(*) FROM typed WHERE kind = {REJECTED}").fetchall()[0][0]:
         return False
@@ -68,7 +68,7 @@ def _find_rejected(db: Any, plan: Plan, locale: Locale, scope: Scope) -> bool:
     return True
 
 
-def _find_repeated(db: Any, plan: Plan, *, some_rejected: bool) -> bool:
+def _find_repeated(db: Any, plan: CheckPlan, *, some_rejected: bool) -> bool:
     """Create `repeated`: the records of keys with several records, at least one of them accepted."""
     keys = grain_rows.key_columns(plan)
     key = ", ".join(keys)
@@ -89,7 +89,7 @@ def _find_repeated(db: Any, plan: Plan, *, some_rejected: bool) -> bool:
     return True
 
 
-def _combine(db: Any, plan: Plan, aggregate: str) -> Repeats:
+def _combine(db: Any, plan: CheckPlan, aggregate: str) -> Repeats:
     """Accept one record of each key, with the combined values of all."""
     made = {value: aggregate.replace("{x}", value) for value in grain_rows.value_columns(plan)}
     sum_breakdowns.merge(db, "SELECT row_index, no FROM repeated", made)
@@ -100,7 +100,7 @@ def _combine(db: Any, plan: Plan, aggregate: str) -> Repeats:
     return Repeats(found=True, warnings={"repeats_combined": sentence})
 
 
-def _compare(db: Any, plan: Plan, source: str) -> list[str]:
+def _compare(db: Any, plan: CheckPlan, source: str) -> list[str]:
     """Create `compared`: the cells of the repeated records, and whether each is a copy of an earlier record.
 
     `variant` is the first record with the same cells. Returns the names of the cells c0, c1, …
@@ -124,7 +124,7 @@ def _compare(db: Any, plan: Plan, source: str) -> list[str]:
     return headers
 
 
-def _cells(plan: Plan) -> list[str]:
+def _cells(plan: CheckPlan) -> list[str]:
     """SQL: every cell as it is compared. Typed values are compared if there are any: 1.5 is equal to 1.50."""
     values = {
         position: f"CAST({name} AS VARCHAR), CASE WHEN rejected THEN t{position} END"
@@ -151,7 +151,7 @@ def _late_cells(db: Any) -> dict[str, str]:
     return cells
 
 
-def _classify(db: Any, plan: Plan, headers: list[str], *, some_rejected: bool) -> Repeats:
+def _classify(db: Any, plan: CheckPlan, headers: list[str], *, some_rejected: bool) -> Repeats:
     names = [
         f"CASE WHEN count(DISTINCT c{position}) > 1 THEN {literal(header or '(no name)')} END"
         for position, header in enumerate(headers)
@@ -165,7 +165,7 @@ def _classify(db: Any, plan: Plan, headers: list[str], *, some_rejected: bool) -
     totals: dict[str, str] = {}
     if distinguishing:
         sum_breakdowns.refuse_unless_summable(db, plan, by, certain=certain, some_rejected=some_rejected)
-        totals = totals_in_breakdowns.settle(db, plan, distinguishing)
+        totals = totals_in_breakdowns.count_totals(db, plan, distinguishing)
     db.execute("""CREATE OR REPLACE TEMP TABLE rejected_repeats AS
         SELECT row_index, columns, breakdown, unclear_line IS NOT NULL AS unclear,
             CASE WHEN breakdown THEN coalesce(unclear_line, rejected_line)

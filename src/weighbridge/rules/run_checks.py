@@ -20,6 +20,7 @@ from weighbridge.model.capacity import Capacity
 from weighbridge.model.columns import ColumnReport
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.progress import Progress
 from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Linked, Sheet, WithLateKeys, WithNumbers
 from weighbridge.model.upload import Bins, Scope
@@ -40,9 +41,9 @@ from weighbridge.rules import (
     time_zones,
 )
 from weighbridge.rules import decimal_and_date_order as rules_locale
-from weighbridge.rules.check_plan import Column, Locale, Plan
+from weighbridge.rules.check_plan import CheckPlan, Column, Locale
 from weighbridge.rules.check_result import CheckResult
-from weighbridge.rules.classify_records import classified, settle_names
+from weighbridge.rules.classify_records import classified, classify_names
 from weighbridge.rules.headers import match, missing_expected, refuse_without_measures
 from weighbridge.rules.record_kinds import (
     ACCEPTED,
@@ -63,7 +64,7 @@ from weighbridge.rules.record_kinds import (
 from weighbridge.rules.record_source import Source
 from weighbridge.rules.rejection_messages import rejections
 from weighbridge.rules.rejects_links import keep_links, read_as
-from weighbridge.rules.totals_rows import settle_labelled, settle_leading, settle_nameless
+from weighbridge.rules.totals_rows import classify_labelled, classify_leading, classify_nameless
 
 # With a larger share of rejected records, decimal mark and date order are decided again, from the whole file.
 DOUBTFUL = 0.1
@@ -75,7 +76,7 @@ def check(
     scope: Scope,
     *,
     scratch: Path,
-    on_rows: Callable[[int], None] = lambda read: None,
+    progress: Progress | None = None,
     memory_limit: str = "200MB",
     threads: int = 2,
     today: date | None = None,
@@ -84,7 +85,7 @@ def check(
     exponents: bool = False,
     indian: bool = False,
 ) -> CheckResult:
-    """Type, validate and number every record. `on_rows` gets the number of records read, and may raise to stop.
+    """Type, validate and number every record. `progress` counts the records read, and can stop the check.
 
     `exponents`: numbers may have exponents although the file is not JSON. `indian`: digits may be grouped as in
     12,34,567 although the file does not show it.
@@ -99,13 +100,13 @@ def check(
         layout = match(sheet.header, pipeline, profile)
         record_currency.refuse_several(pipeline, layout)
     csv = sheet.kind == "csv"
-    plan = Plan(
+    plan = CheckPlan(
         pipeline, profile, layout, csv, today, options, capacities or {}, exponents or not csv, indian
     )
     with _reported(lambda: column_report.report(plan)):
         _refuse_shifted(plan, sheet)
         refuse_without_measures(layout, pipeline, profile)
-        source = Source(plan, sheet, scratch, on_rows)
+        source = Source(plan, sheet, scratch, progress or Progress())
         db = (
             duckdb_connection.shared()
             if source.small
@@ -131,7 +132,7 @@ def _reported(report: Callable[[], ColumnReport]) -> Iterator[None]:
         raise
 
 
-def _refuse_shifted(plan: Plan, sheet: Sheet) -> None:
+def _refuse_shifted(plan: CheckPlan, sheet: Sheet) -> None:
     """Empty cells beyond the header are accepted only if no expected field is missing."""
     lost = missing_expected(plan.layout, plan.pipeline, plan.profile)
     if sheet.extra_cells and lost:
@@ -145,18 +146,18 @@ def _refuse_shifted(plan: Plan, sheet: Sheet) -> None:
 class _Check:
     """The steps of one check. Each creates tables for the next: typed, tuples, links, grain, rejections."""
 
-    def __init__(self, db: Any, plan: Plan, source: Source, sheet: Sheet) -> None:
+    def __init__(self, db: Any, plan: CheckPlan, source: Source, sheet: Sheet) -> None:
         self.db, self.plan, self.source, self.sheet = db, plan, source, sheet
 
     def run(self, scope: Scope) -> CheckResult:
         locale = self.type_records()
         combos = self.source.combos(self.db)
         clocks = self.reject_by_clock(locale)
-        subtotals.settle(self.db, self.plan, combos, confirmed=isinstance(self.sheet, Linked))
+        subtotals.count_subtotals(self.db, self.plan, combos, confirmed=isinstance(self.sheet, Linked))
         assumptions = self.assumptions(locale)
         self.make_rows(locale, scope)
         of_ids = id_checks.from_names(self.plan) | id_checks.check(self.db, self.plan, combos)
-        repeated = repeats.settle(self.db, self.plan, locale, scope, lambda: self.source.records(self.db))
+        repeated = repeats.classify_repeats(self.db, self.plan, locale, scope, self.source)
         if repeated.found:
             self.make_rows(locale, scope)
         of_ids |= inconsistent_entities.warnings(self.db, self.plan, combos)
@@ -179,7 +180,7 @@ class _Check:
                 **self.sheet.warnings,
                 **assumptions,
                 **of_ids,
-                **results_column.warnings(self.db, self.plan, lambda: self.source.head(self.db)),
+                **results_column.warnings(self.db, self.plan, self.source),
                 **nested_values.warnings(self.plan, self.sheet),
                 **repeated.warnings,
             },
@@ -224,8 +225,7 @@ class _Check:
 
     def decide(self, *, whole: bool) -> Locale:
         """The locale that the first records show, or all records if `whole`."""
-        source = self.source.records if whole else self.source.head
-        locale = rules_locale.decide(self.db, self.plan, lambda: source(self.db), whole=whole)
+        locale = rules_locale.decide(self.db, self.plan, self.source, whole=whole)
         return replace(locale, plain_dates=self.source.plain_dates())
 
     def fraction(self) -> str:
@@ -244,27 +244,25 @@ class _Check:
     def assumptions(self, locale: Locale) -> dict[str, str]:
         """Warnings about values that depend on an assumption."""
         zone = time_zones.named_above(self.plan.pipeline, self.sheet.preamble)
-        return assumption_warnings.warnings(
-            self.db, self.plan, locale, lambda: self.source.records(self.db), zone=zone
-        )
+        return assumption_warnings.warnings(self.db, self.plan, locale, self.source, zone=zone)
 
     def make_typed(self, locale: Locale) -> dict[int, int]:
         """Create `typed`. Returns the number of records of each kind."""
         sql = classified(self.plan, locale, self.source.coded(self.db))
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
         if self.plan.pipeline.leading_totals:
-            settle_leading(self.db)
+            classify_leading(self.db)
         kinds = self.kinds()
         if kinds.get(NAMES):
-            settle_names(self.db)
+            classify_names(self.db)
         if kinds.get(MISFIT):
             self.db.execute(f"UPDATE typed SET kind = {REJECTED} WHERE kind = {MISFIT}")
         if kinds.get(LABELLED) or kinds.get(BAD_LABEL):
-            settle_labelled(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
+            classify_labelled(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
         if kinds.get(NAMELESS) or kinds.get(BAD_NAMELESS):
-            settle_nameless(self.db, self.plan)
-        unsettled = {NAMES, MISFIT, LABELLED, BAD_LABEL, NAMELESS, BAD_NAMELESS}
-        return self.kinds() if kinds.keys() & unsettled else kinds
+            classify_nameless(self.db, self.plan)
+        reclassified = {NAMES, MISFIT, LABELLED, BAD_LABEL, NAMELESS, BAD_NAMELESS}
+        return self.kinds() if kinds.keys() & reclassified else kinds
 
     def kinds(self) -> dict[int, int]:
         return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.rules import dimensions
-from weighbridge.rules.check_plan import Column, Plan, literal, quoted, texts
+from weighbridge.rules.check_plan import CheckPlan, Column, literal, quoted, texts
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED, TOTALS
 from weighbridge.rules.totals_rows import is_label
 
@@ -29,7 +29,7 @@ FEW = 20  # up to so many combinations are listed in the query
 NAMED, BLANK, LABEL, MAYBE = range(4)  # the state of a record at one level
 
 
-def settle(db: Any, plan: Plan, combos: Any, *, confirmed: bool) -> None:
+def count_subtotals(db: Any, plan: CheckPlan, combos: Any, *, confirmed: bool) -> None:
     """Count subtotals as totals in `typed`; a record named Total that adds up no others is rejected.
 
     `combos` is the table of combinations. `confirmed`: the sender loads the records again in a rejects file, so they
@@ -70,7 +70,7 @@ class _Level:
     id: str  # the column of `combos` with its id; empty if the file has none, or has copies of it
 
     @classmethod
-    def of(cls, entity: Entity, plan: Plan) -> _Level | None:
+    def of(cls, entity: Entity, plan: CheckPlan) -> _Level | None:
         columns: dict[str, Column] = {column.name: column for column in plan.dimension_columns}
         for declared in entity.fields:
             if isinstance(declared.otherwise, NamePath):
@@ -118,7 +118,7 @@ def _any(db: Any, source: str, condition: str) -> bool:
     return bool(db.execute(f"SELECT count(*) FROM {source} WHERE {condition}").fetchall()[0][0])
 
 
-def _settle_level(db: Any, plan: Plan, figures: list[str], no: int, count: int) -> None:
+def _settle_level(db: Any, plan: CheckPlan, figures: list[str], no: int, count: int) -> None:
     """Compare the records without a name at this level with the named records of the same day and parent."""
     above = [f"state{i} = {NAMED}" for i in range(no)]
     below = [f"state{i} <> {NAMED}" for i in range(no + 1, count)]
@@ -158,7 +158,7 @@ def _settle_level(db: Any, plan: Plan, figures: list[str], no: int, count: int) 
         FROM wholes WHERE typed.row_index = wholes.row_index""")
 
 
-def _days(plan: Plan) -> list[str]:
+def _days(plan: CheckPlan) -> list[str]:
     """The columns of `typed` that belong to the key besides the names."""
     own = {column.name for column in plan.grain_columns}
     keys = (f"{plan.pipeline.grain.name}.{name}" for name in plan.pipeline.grain.key)

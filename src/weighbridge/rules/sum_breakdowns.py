@@ -18,7 +18,7 @@ from typing import Any
 
 from weighbridge.model.errors import FileRefused
 from weighbridge.rules import dimensions, grain_rows
-from weighbridge.rules.check_plan import Column, Plan, duck_type, literal
+from weighbridge.rules.check_plan import CheckPlan, Column, duck_type, literal
 from weighbridge.rules.field_errors import beyond
 from weighbridge.rules.headers import fold, listed
 from weighbridge.rules.record_kinds import DUPLICATE
@@ -38,7 +38,7 @@ _MEASURE = re.compile(
 _LARGEST = {int: 2**63 - 1, Decimal: 999_999_999_999}  # maximum of each type
 
 
-def find(db: Any, plan: Plan, headers: list[str]) -> tuple[dict[int, str], bool]:
+def find(db: Any, plan: CheckPlan, headers: list[str]) -> tuple[dict[int, str], bool]:
     """Mark the keys in `contradictions` that are broken down. Returns the columns that distinguish their parts, if any.
 
     `headers` are the names of the cells in `compared`. The second result: are the records certainly parts? If they
@@ -64,7 +64,7 @@ def find(db: Any, plan: Plan, headers: list[str]) -> tuple[dict[int, str], bool]
 
 
 def refuse_unless_summable(
-    db: Any, plan: Plan, distinguishing: list[str], *, certain: bool, some_rejected: bool
+    db: Any, plan: CheckPlan, distinguishing: list[str], *, certain: bool, some_rejected: bool
 ) -> None:
     """Raises FileRefused: `unexpected_breakdown` without --sum-breakdowns, `incomplete_breakdown` for unread parts."""
     if not plan.options.sum_breakdowns or not _can_sum(plan):
@@ -82,7 +82,7 @@ def refuse_unless_summable(
         )
 
 
-def add_up(db: Any, plan: Plan, distinguishing: list[str]) -> str | None:
+def add_up(db: Any, plan: CheckPlan, distinguishing: list[str]) -> str | None:
     """Add up the parts of each complete whole, and create `parts`. Measures that cannot be added up become empty.
 
     A single part next to its totals is not changed. Returns the warning; None if no records were added up.
@@ -128,21 +128,21 @@ def merge(db: Any, members: str, made: dict[str, str]) -> None:
         WHERE typed.row_index = others.row_index AND others.row_index <> first""")
 
 
-def _alike(plan: Plan) -> str:
+def _alike(plan: CheckPlan) -> str:
     """SQL over the records of one key: are they equal in every field except the measures?"""
     return " AND ".join(
         ["true", *(f"count(DISTINCT c{p}) = 1" for p in plan.positions if p not in _measures(plan))]
     )
 
 
-def _measures(plan: Plan) -> set[int]:
+def _measures(plan: CheckPlan) -> set[int]:
     """The positions of measures; none if the file has no measure that can be added up."""
     if not _can_sum(plan):
         return set()
     return {p for column in plan.grain_columns if column.numeric for p in column.cells}
 
 
-def _labels(db: Any, plan: Plan, unused: dict[int, str], alike: str) -> list[int]:
+def _labels(db: Any, plan: CheckPlan, unused: dict[int, str], alike: str) -> list[int]:
     """The columns that differ and are known breakdowns, or have text."""
     known = {fold(header) for header in plan.profile.breakdowns} if plan.profile else set()
     named = {p for p, header in unused.items() if fold(header) in known}
@@ -188,7 +188,9 @@ def _keys(having: str) -> str:
     return f"SELECT no FROM compared WHERE NOT is_copy GROUP BY no HAVING count(*) > 1 AND {having}"
 
 
-def _unexpected_breakdown(db: Any, plan: Plan, distinguishing: list[str], *, certain: bool) -> FileRefused:
+def _unexpected_breakdown(
+    db: Any, plan: CheckPlan, distinguishing: list[str], *, certain: bool
+) -> FileRefused:
     [(lines,)] = db.execute("""SELECT list_sort(list(DISTINCT line))[:2] FROM compared
         WHERE NOT is_copy AND no = (SELECT min(no) FROM contradictions WHERE breakdown)""").fetchall()
     shown = f"line{'s' if len(lines) > 1 else ''} {' and '.join(map(str, lines))}"
@@ -200,12 +202,12 @@ def _unexpected_breakdown(db: Any, plan: Plan, distinguishing: list[str], *, cer
     )
 
 
-def _can_sum(plan: Plan) -> bool:
+def _can_sum(plan: CheckPlan) -> bool:
     """Does the file have a measure that can be added up?"""
     return any(column.field.additive for column in plan.grain_columns)
 
 
-def _refuse_overflow(db: Any, plan: Plan, members: str, column: Column) -> None:
+def _refuse_overflow(db: Any, plan: CheckPlan, members: str, column: Column) -> None:
     """Refuse a sum that its type or its production column cannot hold."""
     name, largest = grain_rows.grain_column(plan, column.field.name), _LARGEST[column.field.type]
     limits = [(f"abs(whole) > {largest}", f"a sum between -{largest} and {largest}")]
@@ -223,7 +225,7 @@ def _refuse_overflow(db: Any, plan: Plan, members: str, column: Column) -> None:
             )
 
 
-def _level(plan: Plan) -> str:
+def _level(plan: CheckPlan) -> str:
     """The key columns that the file has, in words: `campaign and date`."""
     found = {entity.name for entity in dimensions.entities(plan)}
     refs = {ref.name: ref.entity for ref in plan.pipeline.grain.refs}

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from weighbridge.model.counts import counted
 from weighbridge.rules import grain_rows
-from weighbridge.rules.check_plan import Plan, literal
+from weighbridge.rules.check_plan import CheckPlan, literal
 from weighbridge.rules.record_kinds import TOTALS
 from weighbridge.rules.totals_rows import is_label
 
@@ -39,7 +39,7 @@ Pattern = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BreakdownRow:
     row_index: int
     line: int
     cells: tuple[str, ...]
@@ -48,17 +48,17 @@ class Part:
 
 
 @dataclass
-class Verdict:
+class KeyResult:
     """The result for one key."""
 
-    totals: list[Part] = field(default_factory=list)
-    unclear: list[Part] = field(default_factory=list)
+    totals: list[BreakdownRow] = field(default_factory=list)
+    unclear: list[BreakdownRow] = field(default_factory=list)
     # Unnamed, and equal to the only part that they cover: totals if `unnamed` is true for any key of the file.
-    doubtful: list[Part] = field(default_factory=list)
+    doubtful: list[BreakdownRow] = field(default_factory=list)
     unnamed: bool = False  # an unnamed part is the sum of several parts
 
 
-def settle(db: Any, plan: Plan, distinguishing: Iterable[int]) -> dict[str, str]:
+def count_totals(db: Any, plan: CheckPlan, distinguishing: Iterable[int]) -> dict[str, str]:
     """Count totals as such in `typed`, and mark unclear keys in `contradictions`. Returns the warning.
 
     Creates `breakdown_totals`.
@@ -97,7 +97,7 @@ def _make(db: Any, table: str, columns: tuple[str, str], rows: list[tuple[int, i
     db.unregister("made_here")
 
 
-def _lay_out(db: Any, plan: Plan, positions: list[int], names: list[str]) -> None:
+def _lay_out(db: Any, plan: CheckPlan, positions: list[int], names: list[str]) -> None:
     """Create `breakdown_parts`: the cells that distinguish parts, their states, and the figures."""
     states = [f"{_state(f'c{p}', plan)} AS s{p}" for p in positions]
     cells = [f"c{p}" for p in positions]
@@ -108,7 +108,7 @@ def _lay_out(db: Any, plan: Plan, positions: list[int], names: list[str]) -> Non
         WHERE no IN (SELECT no FROM contradictions WHERE breakdown AND NOT incomplete) AND NOT is_copy""")
 
 
-def _state(cell: str, plan: Plan) -> str:
+def _state(cell: str, plan: CheckPlan) -> str:
     nulls = ", ".join(literal(marker) for marker in ("", *plan.nulls))
     everything = f"regexp_full_match({cell}, {literal(f'(?i){EVERYTHING}')})"
     others = f"regexp_matches({cell}, {literal(f'(?i){OTHERS}')})"
@@ -148,7 +148,7 @@ def _find_unlisted(db: Any, positions: list[int], figures: int) -> None:
                 > (SELECT count(DISTINCT no) FROM sums WHERE records > 2)""")
 
 
-def _keys(db: Any, positions: list[int], figures: int) -> Iterator[tuple[int, list[Part]]]:
+def _keys(db: Any, positions: list[int], figures: int) -> Iterator[tuple[int, list[BreakdownRow]]]:
     """The parts of each key that has a label or an unnamed part."""
     labelled = " OR ".join(f"s{p} <> {NAMED}" for p in positions)
     names = [f"c{p}" for p in positions] + [f"s{p}" for p in positions] + [f"f{no}" for no in range(figures)]
@@ -166,45 +166,47 @@ def _keys(db: Any, positions: list[int], figures: int) -> Iterator[tuple[int, li
         yield (
             no,
             [
-                Part(row[1], row[2], row[3 : 3 + width], row[3 + width : 3 + 2 * width], row[3 + 2 * width :])
+                BreakdownRow(
+                    row[1], row[2], row[3 : 3 + width], row[3 + width : 3 + 2 * width], row[3 + 2 * width :]
+                )
                 for row in members
             ],
         )
 
 
 def _find_all_totals(
-    keys: Iterator[tuple[int, list[Part]]],
+    keys: Iterator[tuple[int, list[BreakdownRow]]],
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """row_index and line of the totals; line and number of the unclear keys."""
     totals: list[tuple[int, int]] = []
     unclear: list[tuple[int, int]] = []
-    doubtful: list[tuple[int, Verdict]] = []
+    doubtful: list[tuple[int, KeyResult]] = []
     unnamed = False
     for no, parts in keys:
-        verdict = find_totals(parts)
-        unnamed = unnamed or verdict.unnamed
-        if verdict.unclear:
-            unclear.append((min(part.line for part in verdict.unclear), no))
-        elif verdict.doubtful:
-            doubtful.append((no, verdict))
+        result = find_totals(parts)
+        unnamed = unnamed or result.unnamed
+        if result.unclear:
+            unclear.append((min(part.line for part in result.unclear), no))
+        elif result.doubtful:
+            doubtful.append((no, result))
         else:
-            totals += [(part.row_index, part.line) for part in verdict.totals]
-    for no, verdict in doubtful:
+            totals += [(part.row_index, part.line) for part in result.totals]
+    for no, result in doubtful:
         if unnamed:
-            totals += [(part.row_index, part.line) for part in verdict.totals]
+            totals += [(part.row_index, part.line) for part in result.totals]
         else:
-            unclear.append((min(part.line for part in verdict.doubtful), no))
+            unclear.append((min(part.line for part in result.doubtful), no))
     return totals, unclear
 
 
-def find_totals(parts: list[Part]) -> Verdict:
+def find_totals(parts: list[BreakdownRow]) -> KeyResult:
     """The totals among the parts of one key. Parts that cover the fewest others are checked first."""
     columns = [i for i in range(len(parts[0].cells)) if len({part.cells[i] for part in parts}) > 1]
-    by_pattern: dict[Pattern, list[Part]] = defaultdict(list)
+    by_pattern: dict[Pattern, list[BreakdownRow]] = defaultdict(list)
     for part in parts:
         if any(part.figures):  # a part without figures does not matter
             by_pattern[tuple(part.states[i] for i in columns)].append(part)
-    found, added, confirmed = Verdict(), dict[Pattern, list[Part]](), set[int]()
+    found, added, confirmed = KeyResult(), dict[Pattern, list[BreakdownRow]](), set[int]()
     for pattern in sorted(by_pattern, key=sum):
         named = [i for i, state in zip(columns, pattern, strict=True) if state == NAMED]
         covered = _covered(pattern, added, named) if any(pattern) else {}
@@ -230,8 +232,8 @@ def find_totals(parts: list[Part]) -> Verdict:
 
 
 def _covered(
-    pattern: Pattern, added: dict[Pattern, list[Part]], named: list[int]
-) -> dict[tuple[str, ...], list[Part]]:
+    pattern: Pattern, added: dict[Pattern, list[BreakdownRow]], named: list[int]
+) -> dict[tuple[str, ...], list[BreakdownRow]]:
     """The parts that a part with this pattern covers, by the cells that must be equal."""
     found = defaultdict(list)
     for other, parts in added.items():
@@ -241,7 +243,7 @@ def _covered(
     return found
 
 
-def _adds_up(part: Part, below: list[Part]) -> bool:
+def _adds_up(part: BreakdownRow, below: list[BreakdownRow]) -> bool:
     """Are all its figures the sums of theirs? Missing figures are ignored."""
     return all(
         figure is None or figure == sum(each.figures[i] or 0 for each in below)
@@ -249,7 +251,7 @@ def _adds_up(part: Part, below: list[Part]) -> bool:
     )
 
 
-def _overlapping(added: dict[Pattern, list[Part]], columns: list[int]) -> Iterator[Part]:
+def _overlapping(added: dict[Pattern, list[BreakdownRow]], columns: list[int]) -> Iterator[BreakdownRow]:
     """The parts that are unnamed in a column, and equal to another part in all columns where both have a name."""
     for pattern, parts in added.items():
         for other, others in added.items() if any(pattern) else ():

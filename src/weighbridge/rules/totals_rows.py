@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from weighbridge.model.sheet import SPACE
-from weighbridge.rules.check_plan import Plan, literal, quoted
+from weighbridge.rules.check_plan import CheckPlan, literal, quoted
 from weighbridge.rules.record_kinds import (
     ACCEPTED,
     BAD_LABEL,
@@ -35,7 +35,7 @@ TOTALS_LABELS = (
 _NO_WORDS = r"(?:[A-Z]{3} ?)?[^\p{L}]*(?: ?[A-Z]{3})?"  # a number, with or without a currency code
 
 
-def totals(plan: Plan) -> str:
+def totals(plan: CheckPlan) -> str:
     """SQL: a record without a day and with a totals label in any cell; or Meta's totals without day, label and name."""
     profile = plan.profile
     required = _required(plan)
@@ -53,13 +53,13 @@ def totals(plan: Plan) -> str:
     return " OR ".join(f"({condition})" for condition in conditions)
 
 
-def nameless_first(plan: Plan) -> str:
+def nameless_first(plan: CheckPlan) -> str:
     """SQL: Meta's totals of a single day are the first record, with that day. It may also be a record without names."""
     nameless = _nameless(plan)
     return f"row_index = 0 AND {nameless}" if nameless else "false"
 
 
-def leading(plan: Plan) -> str:
+def leading(plan: CheckPlan) -> str:
     """SQL: totals at the beginning of the file, with figures and without a key."""
     if not plan.pipeline.leading_totals:
         return "false"
@@ -67,7 +67,7 @@ def leading(plan: Plan) -> str:
     return f"row_index < {plan.pipeline.leading_totals} AND {keyless} AND ({_any_figure(plan)})"
 
 
-def labelled(plan: Plan) -> str:
+def labelled(plan: CheckPlan) -> str:
     """SQL: a required cell or a key cell is a totals label, and the other cells are figures."""
     if plan.profile is not None:
         return "false"
@@ -84,7 +84,7 @@ def is_label(text: str) -> str:
     return f"(length({text}) < 40 AND regexp_full_match({text}, {literal(f'(?i)(?:{label})')}))"
 
 
-def settle_leading(db: Any) -> None:
+def classify_leading(db: Any) -> None:
     """A record without a key at the beginning of the file is totals if all records before it are; else rejected."""
     others = f"SELECT min(row_index) FROM typed WHERE kind NOT IN ({LEADING}, {BLANK})"
     db.execute(f"""UPDATE typed SET kind = CASE WHEN row_index < coalesce(({others}), row_index + 1)
@@ -92,7 +92,7 @@ def settle_leading(db: Any) -> None:
         WHERE kind = {LEADING}""")
 
 
-def settle_labelled(db: Any, plan: Plan, *, confirmed: bool) -> None:
+def classify_labelled(db: Any, plan: CheckPlan, *, confirmed: bool) -> None:
     """A record whose key is a label such as Total is totals if its figures are the sums of two or more other records.
 
     All figures must be: Total is also a company. Otherwise the record is rejected, and the sender decides. In a list of
@@ -118,7 +118,7 @@ def settle_labelled(db: Any, plan: Plan, *, confirmed: bool) -> None:
         WHERE kind IN ({LABELLED}, {BAD_LABEL})""")
 
 
-def settle_nameless(db: Any, plan: Plan) -> None:
+def classify_nameless(db: Any, plan: CheckPlan) -> None:
     """The first record, with a day and without any name, is totals if its figures are the sums of its day.
 
     All additive figures must be, or two of them: a platform may count the conversions of a day differently. Otherwise
@@ -139,7 +139,7 @@ def settle_nameless(db: Any, plan: Plan) -> None:
         WHERE kind IN ({NAMELESS}, {BAD_NAMELESS})""")
 
 
-def _nameless(plan: Plan) -> str | None:
+def _nameless(plan: CheckPlan) -> str | None:
     """SQL: figures, and no name or id at any level. None if this profile has no such totals."""
     if plan.profile is None or not plan.profile.nameless_totals or not plan.dimension_columns:
         return None
@@ -153,7 +153,7 @@ def _lines(texts: list[str]) -> str:
     return f"concat_ws(chr(10), {', '.join(texts)})" if texts else "''"
 
 
-def _label_and_figures(plan: Plan) -> str:
+def _label_and_figures(plan: CheckPlan) -> str:
     """SQL: one cell is a totals label, and the others are labels, figures or empty."""
     label = "|".join(TOTALS_LABELS)
     line = f"(?i)^[ \\t]*(?:{label})[ \\t]*$"
@@ -167,9 +167,9 @@ def _label_and_figures(plan: Plan) -> str:
     )
 
 
-def _any_figure(plan: Plan) -> str:
+def _any_figure(plan: CheckPlan) -> str:
     return " OR ".join(f"{c.value} IS NOT NULL" for c in plan.grain_columns if c.numeric) or "false"
 
 
-def _required(plan: Plan) -> list[str]:
+def _required(plan: CheckPlan) -> list[str]:
     return [column.text for column in plan.required_columns]

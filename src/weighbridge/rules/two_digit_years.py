@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 from weighbridge.model.errors import FileRefused
-from weighbridge.rules.check_plan import Plan
+from weighbridge.rules.check_plan import CheckPlan
 
 _PARTS = "^([0-9]{1,2})([/.-])([0-9]{1,2})[/.-]([0-9]{1,4})(?:[^0-9].*)?$"
 MONTHS = 12
 
 
-def refuse(db: Any, plan: Plan, selects: list[str]) -> None:
+def refuse(db: Any, plan: CheckPlan, selects: list[str]) -> None:
     """`selects` give the texts of accepted dates as `x`. Raises FileRefused: `ambiguous_dates`."""
     names = "['first', 'between', 'month', 'last']"
     year = "2000 + CAST(part.first AS INTEGER)"

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
+from weighbridge.model.errors import RetryLater
+
 
 def place(file: Path, target: Path, *, keep: bool = False) -> None:
     """Put the file's bytes under another name, mode 0600, synced to disk; no reader ever sees a partial file.
@@ -70,6 +72,11 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def disk_error(error: OSError) -> RetryLater:
+    """The error of an upload whose bytes this machine could not write."""
+    return RetryLater("connection", f"The file cannot be stored now: {error.strerror}. Try again later.")
 
 
 def _to_disk(file: Path) -> None:

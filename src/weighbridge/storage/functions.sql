@@ -107,8 +107,7 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM pg_notify('weighbridge_work', '');
-    PERFORM pg_notify('weighbridge_live', json_build_object(
-        'workspace_id', v_workspace, 'upload_id', p_upload, 'status', 'pending')::text);
+    PERFORM notify_live(v_workspace, p_upload, 'pending');
     RETURN true;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.set_stored(uuid, text) FROM PUBLIC;
@@ -189,6 +188,26 @@ BEGIN
     END IF;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_replay(uuid, interval, text, boolean, text[]) FROM PUBLIC;
+
+-- The process stopped while it stored the file: counts as a failure. True: it was the last try.
+CREATE OR REPLACE FUNCTION weighbridge.recover_replay(p_queue uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_queue upload_queue;
+BEGIN
+    UPDATE upload_queue q
+    SET retry_count = q.retry_count + 1, tried_at = weighbridge.now(),
+        error_message = 'The process stopped while storing the file.'
+    WHERE q.id = p_queue AND q.retry_count < q.max_retries
+    RETURNING * INTO v_queue;
+    IF NOT FOUND OR v_queue.retry_count < v_queue.max_retries THEN
+        RETURN false;
+    END IF;
+    PERFORM exhaust_replay(v_queue, v_queue.error_message, ARRAY['audit_log', 'notifier']); -- these receive every event
+    RETURN true;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.recover_replay(uuid) FROM PUBLIC;
 
 -- The waiting file no longer exists, so the upload fails. Without a token only where no attempt is open.
 CREATE OR REPLACE FUNCTION weighbridge.fail_lost_replay(p_queue uuid, p_token uuid) RETURNS boolean

@@ -23,7 +23,7 @@ class PartLocked(Exception):
     """Another process writes the file."""
 
 
-class Part:
+class PartialFile:
     """One incomplete file, locked."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -68,14 +68,14 @@ class Part:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def __enter__(self) -> Part:
+    def __enter__(self) -> PartialFile:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def lock(spool: Spool, id_: UUID, *, make: bool = False) -> Part:
+def lock(spool: Spool, id_: UUID, *, make: bool = False) -> PartialFile:
     """The file, locked until it is closed. Raises PartLocked, FileNotFoundError, another OSError, or RetryLater.
 
     With `make`, creates an empty file if there is none.
@@ -89,7 +89,7 @@ def lock(spool: Spool, id_: UUID, *, make: bool = False) -> Part:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _still_there(path, descriptor):
-                return Part(path, descriptor)
+                return PartialFile(path, descriptor)
         except BlockingIOError:
             os.close(descriptor)
             raise PartLocked from None

@@ -128,12 +128,12 @@ async def fail(tx: Tx, replay: Replay, how: Failure) -> None:
     await tx.execute(_SQL["fail_replay"], params)
 
 
-async def release(tx: Tx, replay: Replay) -> None:
+async def close_attempt(tx: Tx, replay: Replay) -> None:
     """Return the file unchanged: the process is stopping."""
     await tx.execute(_SQL["close_attempt"], (replay.lease.token, "released", None))
 
 
-async def lose(tx: Tx, queue_id: UUID, lease: Lease | None = None) -> bool:
+async def fail_lost(tx: Tx, queue_id: UUID, lease: Lease | None = None) -> bool:
     """The waiting file is lost: fail its upload. False: another process has it, or it is settled."""
     row = await fetch_one(tx, _SQL["fail_lost_replay"], (queue_id, lease and lease.token))
     return bool(row and row[0])

@@ -16,18 +16,17 @@ from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
-from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import QuotaExceeded, Refused, RetryLater
 from weighbridge.model.limits import Limits
 from weighbridge.model.upload import Sender
 from weighbridge.observe import journal
+from weighbridge.postgres import roles
 from weighbridge.postgres.errors import RowFault
 from weighbridge.postgres.transactions import Tx, savepoint
 from weighbridge.storage import usage
 from weighbridge.storage.context import Context
 from weighbridge.storage.usage import Defaults, ExceededLimit, Reservation
 
-ROLE = "weighbridge_intake"
 DEFAULT_USER = UUID(int=0)  # the user of requests that name none
 
 
@@ -35,9 +34,8 @@ async def reserve(
     ctx: Context, sender: Sender, size: int, grant: UUID, *, lasts: timedelta = timedelta(hours=1)
 ) -> None:
     """Reserve bytes under this grant, replacing its earlier reservation. QuotaExceeded(413) if they exceed a limit."""
-    consumers = [name for name in GENERAL_CONSUMERS if name in ctx.consumers]
-    reservation = Reservation(grant, sender.created_by or DEFAULT_USER, size, lasts, consumers)
-    async with ctx.db.tx(ROLE, sender.workspace_id) as tx:
+    reservation = Reservation(grant, sender.created_by or DEFAULT_USER, size, lasts, ctx.general_consumers)
+    async with ctx.db.tx(roles.INTAKE, sender.workspace_id) as tx:
         exceeded = await usage.reserve(tx, reservation, defaults(ctx.limits))
     if exceeded is not None:  # raised after the commit: the event about it is in the same transaction
         journal.quota_reached()
@@ -47,7 +45,7 @@ async def reserve(
 async def release(ctx: Context, sender: Sender, grant: UUID) -> None:
     """End a reservation: nothing was stored, or it is counted. Idempotent. Never raises, as it also expires."""
     with suppress(RetryLater):
-        async with ctx.db.tx(ROLE, sender.workspace_id) as tx:
+        async with ctx.db.tx(roles.INTAKE, sender.workspace_id) as tx:
             await usage.release(tx, grant)
 
 

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import structlog
 
-from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import LeaseLost, RequestRefused, RetryLater
 from weighbridge.model.retry import STORAGE
 from weighbridge.observe import journal
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Database
 from weighbridge.storage import queue, quota
 from weighbridge.storage.blobs import BlobMissing
@@ -23,7 +23,6 @@ from weighbridge.storage.queue import Failure, Replay
 
 log = structlog.get_logger()
 
-ROLE = "weighbridge_intake"
 GRACE = 600  # seconds; much longer than it takes to write the row of a file
 
 
@@ -93,7 +92,7 @@ async def _stored(ctx: Context, waiting: Replay) -> str | None:
 
 async def _finish(ctx: Context, waiting: Replay, file_url: str) -> None:
     try:
-        async with ctx.db.fenced(waiting.lease, ROLE) as tx:
+        async with ctx.db.fenced(waiting.lease, roles.INTAKE) as tx:
             if await queue.finish(tx, waiting, file_url) and waiting.upload_id:
                 await quota.count(
                     tx, waiting.upload_id, waiting.user_id, waiting.byte_size, file_url, grant=None
@@ -105,7 +104,7 @@ async def _finish(ctx: Context, waiting: Replay, file_url: str) -> None:
 async def _release(ctx: Context, waiting: Replay) -> None:
     with suppress(LeaseLost, RetryLater):  # else the lease expires
         async with ctx.db.tx() as tx:
-            await queue.release(tx, waiting)
+            await queue.close_attempt(tx, waiting)
 
 
 async def _verify(ctx: Context, waiting: Replay) -> None:
@@ -127,8 +126,7 @@ def _pause(waiting: Replay) -> timedelta | None:
 
 async def _fail(ctx: Context, waiting: Replay, error: str, delay: timedelta | None) -> None:
     """Postpone the file; without a delay, give it up."""
-    consumers = [name for name in GENERAL_CONSUMERS if name in ctx.consumers]
-    how = Failure(error, delay, counts=not waiting.early, consumers=consumers)
+    how = Failure(error, delay, counts=not waiting.early, consumers=ctx.general_consumers)
     with suppress(LeaseLost, RetryLater):  # else the lease expires, and the file is tried again
         async with ctx.db.tx() as tx:
             await queue.fail(tx, waiting, how)
@@ -140,7 +138,7 @@ async def _fail(ctx: Context, waiting: Replay, error: str, delay: timedelta | No
 async def _lost(ctx: Context, waiting: Replay) -> None:
     with suppress(LeaseLost, RetryLater):
         async with ctx.db.tx() as tx:
-            await queue.lose(tx, waiting.queue_id, waiting.lease)
+            await queue.fail_lost(tx, waiting.queue_id, waiting.lease)
         journal.replayed(waiting.queue_id, "lost", waiting.retry_count)
 
 
@@ -169,7 +167,7 @@ async def reconcile(ctx: Context) -> tuple[int, int]:
     lost = 0
     for each in rows - there.keys():
         async with ctx.db.tx() as tx:
-            if await queue.lose(tx, each):
+            if await queue.fail_lost(tx, each):
                 lost += 1
                 journal.replayed(each, "lost", 0)
     return len(orphans), lost

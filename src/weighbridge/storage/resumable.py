@@ -1,4 +1,4 @@
-"""Queries of resumable uploads."""
+"""Queries of resumable uploads, and the error of one that has ended."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from weighbridge.model.errors import RequestRefused
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named, fetch_one
 
@@ -102,6 +103,12 @@ async def note_recorded(tx: Tx, id_: UUID, upload_id: UUID, lasts: timedelta, *,
     return await fetch_one(tx, _SQL["note_recorded"], named) is not None
 
 
+async def end_as_upload(tx: Tx, id_: UUID, upload_id: UUID, lasts: timedelta) -> None:
+    """In the transaction that records the upload that it became. Raises RequestRefused(410) if it has ended already."""
+    if not await note_recorded(tx, id_, upload_id, lasts, duplicate=False):
+        raise file_ended(id_)  # rolls back the upload: another request has recorded one
+
+
 async def note_refused(tx: Tx, id_: UUID, refusal: Refusal, lasts: timedelta) -> None:
     await tx.execute(_SQL["note_refused"], {"id": id_, "lasts": lasts, **vars(refusal)})
 
@@ -128,3 +135,11 @@ async def unended(tx: Tx, spool_id: UUID) -> list[tuple[ResumableKey, int]]:
     """Files of this machine that should have bytes there, and how many."""
     rows = await fetch_all(tx, _SQL["open_resumables"], (spool_id,))
     return [(ResumableKey(id_, workspace), received) for id_, workspace, received in rows]
+
+
+def file_ended(id_: UUID) -> RequestRefused:
+    return RequestRefused(
+        410,
+        "file_ended",
+        f"The file {id_} has ended or was removed. For details: GET /api/files/{id_}.",
+    )

@@ -13,17 +13,17 @@ from __future__ import annotations
 from uuid import UUID
 
 from weighbridge.model.errors import RetryLater
+from weighbridge.postgres import roles
 from weighbridge.storage import usage
 from weighbridge.storage.context import Context
 
-ROLE = "weighbridge_clean"
 MAX_FAILED_REMOVALS = 3  # failed removals before the run stops: the store does not work
 
 
 async def retain(ctx: Context) -> int:
     """Remove expired blobs. Returns how many were removed. RetryLater if the store did not remove some."""
     days = ctx.limits.blob_days
-    async with ctx.db.tx(ROLE) as tx:
+    async with ctx.db.tx(roles.CLEAN) as tx:
         await usage.sweep(tx)
     async with ctx.db.tx() as tx:
         expired = await usage.expired(tx, days)
@@ -42,11 +42,11 @@ async def retain(ctx: Context) -> int:
 
 
 async def _remove(ctx: Context, workspace_id: UUID, upload_id: UUID, days: int | None) -> bool:
-    async with ctx.db.tx(ROLE, workspace_id) as tx:
+    async with ctx.db.tx(roles.CLEAN, workspace_id) as tx:
         key = await usage.retire(tx, upload_id, days)
     if key is None:
         return False
     await ctx.blobs.delete(key)
-    async with ctx.db.tx(ROLE, workspace_id) as tx:
+    async with ctx.db.tx(roles.CLEAN, workspace_id) as tx:
         await usage.note_removed(tx, upload_id)
     return True

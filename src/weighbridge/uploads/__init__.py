@@ -8,6 +8,7 @@ resumable       a file that arrives in parts → receive; resumable_append write
 claim           the queue, as a worker claims from it; queue has every read and change of state
 attempt         one attempt: its lease, and the request to end it early
 run_attempt     parse → threshold → promote, and the consequence of each kind of failure
+stored_file     the stored file, verified and opened
 parse           stored file → staged rows and rejections; reload_rejects reads a fixed rejects file
 staging         queries of staged rows; rejections of rejected rows and warnings
 threshold       too few valid rows → refused

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from weighbridge.model.errors import WeighbridgeError
+from weighbridge.model.progress import Progress
 from weighbridge.model.upload import Upload
 from weighbridge.postgres.transactions import Lease
 
@@ -13,14 +14,13 @@ from weighbridge.postgres.transactions import Lease
 class Attempt:
     lease: Lease
     upload: Upload
-    _interrupt: WeighbridgeError | None = field(default=None, repr=False)
+    progress: Progress = field(default_factory=Progress, repr=False)
 
     def interrupt(self, reason: WeighbridgeError) -> None:
         """Ask the attempt to end at the next safe point, from any thread. The first reason counts."""
-        if self._interrupt is None:
-            self._interrupt = reason
+        if self.progress.stop is None:
+            self.progress.stop = reason
 
     def check(self) -> None:
         """A safe point: raises HandBack or LeaseLost if the attempt must end."""
-        if self._interrupt is not None:
-            raise self._interrupt
+        self.progress.check()

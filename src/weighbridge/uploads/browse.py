@@ -22,7 +22,7 @@ class Filter:
     """Conditions for a list of uploads. A condition that is None selects all."""
 
     statuses: tuple[Status, ...] = ()
-    held: bool | None = None  # previews that wait for a decision
+    on_hold: bool | None = None  # previews that wait for a decision
     deferred: bool | None = None  # among pending uploads: the file is not in the store yet
     set_aside: bool | None = None  # among failed uploads: discarded previews
     pipeline: str | None = None
@@ -39,7 +39,7 @@ class StateCounts:
     uploaded: int
     queued: int
     running: int
-    held: int
+    on_hold: int
     completed: int
     partial: int
     failed: int
@@ -76,7 +76,7 @@ async def page(tx: Tx, workspace_id: UUID, which: Filter, limit: int) -> list[Up
         {
             "workspace": workspace_id,
             "statuses": list(which.statuses) or None,
-            "held": which.held,
+            "on_hold": which.on_hold,
             "deferred": which.deferred,
             "set_aside": which.set_aside,
             "pipeline": which.pipeline,

@@ -3,7 +3,7 @@
 SELECT id FROM public.data_uploads
 WHERE workspace_id = %(workspace)s
   AND (%(statuses)s::text[] IS NULL OR status = ANY (%(statuses)s))
-  AND (%(held)s::boolean IS NULL OR (preview AND status = 'staging_complete') = %(held)s)
+  AND (%(on_hold)s::boolean IS NULL OR (preview AND status = 'staging_complete') = %(on_hold)s)
   AND (%(deferred)s::boolean IS NULL OR status <> 'pending' OR (storage_status = 'pending_retry') = %(deferred)s)
   AND (%(set_aside)s::boolean IS NULL
        OR (preview AND coalesce(error_code IN ('discarded', 'preview_expired'), false)) = %(set_aside)s)
@@ -48,7 +48,7 @@ SELECT coalesce(sum(uploads), 0)::bigint AS uploaded,
        coalesce(sum(uploads) FILTER (WHERE status = 'pending'), 0)::bigint AS queued,
        coalesce(sum(uploads) FILTER (WHERE status IN ('processing', 'promoting')
                                      OR status = 'staging_complete' AND NOT preview), 0)::bigint AS running,
-       coalesce(sum(uploads) FILTER (WHERE status = 'staging_complete' AND preview), 0)::bigint AS held,
+       coalesce(sum(uploads) FILTER (WHERE status = 'staging_complete' AND preview), 0)::bigint AS on_hold,
        coalesce(sum(uploads) FILTER (WHERE status = 'completed'), 0)::bigint AS completed,
        coalesce(sum(uploads) FILTER (WHERE status = 'partial'), 0)::bigint AS partial,
        coalesce(sum(uploads) FILTER (WHERE status = 'failed'), 0)::bigint - (SELECT uploads FROM set_aside) AS failed,

@@ -30,7 +30,7 @@
 
 -- Permits only the moves in weighbridge.moves, records each of them in `states`, and notifies live readers. WB002: not a move.
 CREATE OR REPLACE FUNCTION weighbridge.guard_status() RETURNS trigger
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
     IF NEW.status = OLD.status THEN
@@ -50,22 +50,21 @@ BEGIN
     NEW.states := CASE WHEN jsonb_array_length(OLD.states) < 100 THEN OLD.states ELSE OLD.states - 0 END
                   || jsonb_build_array(jsonb_build_array(NEW.status, weighbridge.now(), CASE
                       WHEN NEW.status IN ('partial', 'failed') THEN concat_ws(': ', NEW.error_code, left(NEW.error_text, 500)) END));
-    PERFORM pg_notify('weighbridge_live', json_build_object(
-        'workspace_id', NEW.workspace_id, 'upload_id', NEW.id, 'status', NEW.status)::text);
+    PERFORM notify_live(NEW.workspace_id, NEW.id, NEW.status);
     RETURN NEW;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.guard_status() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER guard_status BEFORE UPDATE OF status ON public.data_uploads
     FOR EACH ROW EXECUTE FUNCTION weighbridge.guard_status();
 
--- Notifies live readers of an upload whose status did not change.
-CREATE OR REPLACE FUNCTION weighbridge.notify_live(p_upload public.data_uploads) RETURNS void
+-- Notifies live readers that the upload has changed.
+CREATE OR REPLACE FUNCTION weighbridge.notify_live(p_workspace uuid, p_upload uuid, p_status text) RETURNS void
     LANGUAGE sql
     AS $$
         SELECT pg_notify('weighbridge_live', json_build_object(
-            'workspace_id', p_upload.workspace_id, 'upload_id', p_upload.id, 'status', p_upload.status)::text)
+            'workspace_id', p_workspace, 'upload_id', p_upload, 'status', p_status)::text)
     $$;
-REVOKE ALL ON FUNCTION weighbridge.notify_live(public.data_uploads) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.notify_live(uuid, uuid, text) FROM PUBLIC;
 
 -- The name of a batch in logs and alerts: the sender's, or the id of the upload. Never the name of the file.
 CREATE OR REPLACE FUNCTION weighbridge.batch_name(p_upload public.data_uploads) RETURNS text
@@ -210,8 +209,7 @@ BEGIN
         RETURNING id INTO v_id;
         IF v_id IS NOT NULL THEN
             PERFORM pg_notify('weighbridge_work', '');
-            PERFORM pg_notify('weighbridge_live', json_build_object(
-                'workspace_id', p_workspace, 'upload_id', v_id, 'status', 'pending')::text);
+            PERFORM notify_live(p_workspace, v_id, 'pending');
             RETURN (v_id, false, NULL::text);
         END IF;
         SELECT * INTO v_known
@@ -583,7 +581,6 @@ DECLARE
     v_upload uuid := fence(p_token);
     v_now timestamptz := weighbridge.now();
     v_row data_uploads;
-    v_event uuid;
 BEGIN
     PERFORM close_attempt(p_token, 'done', p_error);
     UPDATE data_uploads
@@ -593,8 +590,7 @@ BEGIN
     WHERE id = v_upload
     RETURNING * INTO v_row;
     IF p_status IN ('completed', 'partial') AND v_row.promoted_rows > 0 AND NOT v_row.event_emitted THEN
-        INSERT INTO events (workspace_id, upload_id, type, payload)
-        VALUES (v_row.workspace_id, v_row.id, 'IngestionCompleteEvent', jsonb_build_object(
+        IF emit(v_row.workspace_id, v_row.id, 'IngestionCompleteEvent', jsonb_build_object(
             'upload_id', v_row.id,
             'workspace_id', v_row.workspace_id,
             'client_id', v_row.client_id,
@@ -611,14 +607,8 @@ BEGIN
                     (e.value ->> 'inserted')::bigint + (e.value ->> 'updated')::bigint)
                 FROM jsonb_each(v_row.promoted) e), '{}'),
             'affected_dates', to_jsonb(v_row.affected_dates),
-            'timestamp', v_now))
-        ON CONFLICT DO NOTHING
-        RETURNING id INTO v_event;
-        IF v_event IS NOT NULL THEN
-            INSERT INTO event_deliveries (event_id, workspace_id, consumer)
-            SELECT v_event, v_row.workspace_id, c FROM unnest(p_consumers) c;
+            'timestamp', v_now), p_consumers) THEN
             UPDATE data_uploads SET event_emitted = true WHERE id = v_upload;
-            PERFORM pg_notify('weighbridge_work', '');
         END IF;
     END IF;
 END $$;
@@ -727,7 +717,7 @@ BEGIN
     RETURNING * INTO v_row;
     PERFORM withdraw_alert('ingest_failure', v_upload::text, format('[INGEST RECOVERED] %s: on hold', batch_name(v_row)));
     PERFORM close_takeover_alerts(v_row, 'on hold');
-    PERFORM notify_live(v_row);
+    PERFORM notify_live(v_row.workspace_id, v_row.id, v_row.status);
     PERFORM pg_notify('weighbridge_work', ''); -- an operator may have promoted it already
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.hold_upload(uuid) FROM PUBLIC;
@@ -743,7 +733,7 @@ REVOKE ALL ON FUNCTION weighbridge.note_preview(uuid, jsonb, timestamptz) FROM P
 
 -- Locks an upload if it is on hold and has no live attempt, and returns whether it did. The row of its project is
 -- locked first, as when a job is opened again: the project must not be edited meanwhile.
-CREATE OR REPLACE FUNCTION weighbridge.lock_held_preview(p_upload uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION weighbridge.lock_preview_on_hold(p_upload uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
     AS $$
 BEGIN
@@ -752,7 +742,7 @@ BEGIN
     PERFORM FROM data_uploads WHERE id = p_upload AND preview AND status = 'staging_complete' FOR UPDATE;
     RETURN FOUND AND NOT has_live_attempt(p_upload);
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.lock_held_preview(uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.lock_preview_on_hold(uuid) FROM PUBLIC;
 
 -- True: this call promoted it. False: it is not, or no longer, on hold.
 CREATE OR REPLACE FUNCTION weighbridge.promote_preview(p_upload uuid, p_actor text) RETURNS boolean
@@ -761,7 +751,7 @@ CREATE OR REPLACE FUNCTION weighbridge.promote_preview(p_upload uuid, p_actor te
 DECLARE
     v_row data_uploads;
 BEGIN
-    IF NOT lock_held_preview(p_upload) THEN
+    IF NOT lock_preview_on_hold(p_upload) THEN
         RETURN false;
     END IF;
     SELECT * INTO v_row FROM data_uploads WHERE id = p_upload;
@@ -770,7 +760,7 @@ BEGIN
     UPDATE data_uploads SET preview = false WHERE id = p_upload;
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_row.workspace_id, p_actor, 'upload.promote', p_upload, '{}');
-    PERFORM notify_live(v_row);
+    PERFORM notify_live(v_row.workspace_id, v_row.id, v_row.status);
     PERFORM pg_notify('weighbridge_work', '');
     RETURN true;
 END $$;
@@ -785,7 +775,7 @@ DECLARE
     v_row data_uploads;
     v_now timestamptz := weighbridge.now();
 BEGIN
-    IF NOT lock_held_preview(p_upload) THEN
+    IF NOT lock_preview_on_hold(p_upload) THEN
         RETURN false;
     END IF;
     SELECT * INTO v_row FROM data_uploads WHERE id = p_upload;
@@ -811,7 +801,7 @@ CREATE OR REPLACE FUNCTION weighbridge.restage_preview(p_upload uuid) RETURNS vo
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
-    IF lock_held_preview(p_upload) THEN
+    IF lock_preview_on_hold(p_upload) THEN
         UPDATE data_uploads SET status = 'pending', staged = '{}', staged_at = NULL WHERE id = p_upload;
         PERFORM pg_notify('weighbridge_work', '');
     END IF;
@@ -969,7 +959,7 @@ REVOKE ALL ON FUNCTION weighbridge.mark_fixed(uuid) FROM PUBLIC;
 
 -- When an upload ends, marks the records that it fixes. When an original was parsed or promoted again, after a retry, its new
 -- rejections get the marks that the old ones had. An upload without links costs two index look-ups.
-CREATE OR REPLACE FUNCTION weighbridge.mark_fixes() RETURNS trigger
+CREATE OR REPLACE FUNCTION weighbridge.mark_fixed_at_end() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
@@ -991,10 +981,10 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.mark_fixes() FROM PUBLIC;
-CREATE OR REPLACE TRIGGER mark_fixes AFTER UPDATE OF status ON public.data_uploads
+REVOKE ALL ON FUNCTION weighbridge.mark_fixed_at_end() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER mark_fixed_at_end AFTER UPDATE OF status ON public.data_uploads
     FOR EACH ROW WHEN (NEW.status IN ('staging_complete', 'completed', 'partial') AND OLD.status <> NEW.status)
-    EXECUTE FUNCTION weighbridge.mark_fixes();
+    EXECUTE FUNCTION weighbridge.mark_fixed_at_end();
 
 -- Import runs and recovery -----------------------------------------------------------------------------------
 
@@ -1059,7 +1049,7 @@ BEGIN
     SELECT * INTO v_preview FROM data_uploads d WHERE d.id = p_upload AND d.preview AND d.status = 'staging_complete';
     IF FOUND THEN
         PERFORM close_takeover_alerts(v_preview, 'on hold');
-        PERFORM notify_live(v_preview);
+        PERFORM notify_live(v_preview.workspace_id, v_preview.id, v_preview.status);
         RETURN false;
     END IF;
     PERFORM raise_alert('stale_takeover', p_upload || '/' || p_episode, 'WARNING',

@@ -55,13 +55,13 @@ class Moment:
     detail: str
 
 
-async def refused_rows(
+async def rejected_rows(
     tx: Tx, upload_id: UUID, after: Rejection | None, size: int, *, every: bool = False
 ) -> list[Rejection]:
     """A page of rejected rows after a position, in file order; with `every` also the fixed ones."""
     start = (after.row_index, after.stage) if after else (-1, "")
     values = (upload_id, *start, every, size)
-    return [Rejection(*row) for row in await fetch_all(tx, _SQL["page_of_refused_rows"], values)]
+    return [Rejection(*row) for row in await fetch_all(tx, _SQL["page_of_rejected_rows"], values)]
 
 
 async def warnings(tx: Tx, upload_id: UUID, behind: WarnedAt | None, size: int) -> list[Warned]:

@@ -1,4 +1,4 @@
--- name: page_of_refused_rows
+-- name: page_of_rejected_rows
 -- Rejected rows after a position in the file, in file order: the open ones, or all.
 SELECT row_index, line, stage, column_name, code, message, raw, more
 FROM public.upload_rejections

@@ -29,7 +29,7 @@ class Progress:
     error_code: str | None
     error_text: str | None
     preview: bool
-    held: bool  # waits for a person to promote or discard it
+    on_hold: bool  # waits for a person to promote or discard it
 
 
 async def under_way(tx: Tx, workspace_id: UUID, limit: int) -> list[UUID]:

@@ -9,6 +9,6 @@ LIMIT %(limit)s
 -- name: progress_of
 SELECT id, workspace_id, status, pipeline, platform, filename, rows_read, total_rows, promoted_rows, failed_rows,
        error_code, error_text, preview,
-       preview AND status = 'staging_complete' AND NOT weighbridge.has_live_attempt(id) AS held
+       preview AND status = 'staging_complete' AND NOT weighbridge.has_live_attempt(id) AS on_hold
 FROM public.data_uploads
 WHERE id = ANY (%(uploads)s)

@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from weighbridge.formats import UnknownHeader, open_sheet, without_added_columns
-from weighbridge.model.errors import FileRefused, Refused, RetryLater, WeighbridgeError
+from weighbridge.model.errors import FileRefused, WeighbridgeError
 from weighbridge.model.pipeline import Entity, Pipeline
+from weighbridge.model.progress import Progress
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
-from weighbridge.postgres import clock, production_columns
+from weighbridge.postgres import clock, production_columns, roles
 from weighbridge.postgres.pipeline_tables import fingerprint
 from weighbridge.rules.check_result import CheckResult
-from weighbridge.rules.headers import field_counter, list_header
 from weighbridge.rules.row_digests import group_digests, rows_digest, skip_ranges
 from weighbridge.rules.run_checks import check
-from weighbridge.rules.unknown_header import UnknownColumns, no_column_known
-from weighbridge.storage.blobs import BlobMissing
-from weighbridge.storage.files import sha256
 from weighbridge.uploads import fixed_rows, queue, rejections, staging, unchanged_groups
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.reload_rejects import Inherited, inherited, refuse_without_original
+from weighbridge.uploads.stored_file import pipeline_of, sheet_of, stored_file
 
-ROLE = "weighbridge_parse"
 WHOLE_FILE = -1  # row index of a warning about the whole file
 
 
 @dataclass(frozen=True)
-class Part:
+class SummedRecord:
     """A record that was added to others, and the first of them: the row in production has its line number."""
 
     first: int
@@ -60,112 +55,41 @@ async def parse(attempt: Attempt, ctx: Context) -> None:
             await asyncio.to_thread(checked.close)
 
 
-async def raw_records(upload: Upload, ctx: Context, wanted_rows: set[int]) -> dict[int, list[str]]:
-    """The cells of some records as they are in the file, by row index."""
-    pipeline = pipeline_of(upload, ctx)
-
-    def collect(path: Path, scratch: Path) -> dict[int, list[str]]:
-        found: dict[int, list[str]] = {}
-        for batch in _sheet(upload, pipeline, path, scratch).batches():
-            for position, index in enumerate(batch.column("row_index").to_pylist()):
-                if index in wanted_rows:
-                    cells = batch.slice(position, 1).to_pylist()[0]
-                    found[index] = [v or "" for k, v in cells.items() if k[0] == "c" and k[1:].isdigit()]
-        return found
-
-    async with stored_file(upload, ctx) as (path, scratch):
-        return await asyncio.to_thread(collect, path, scratch)
-
-
-async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> list[Part]:
+async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> list[SummedRecord]:
     """The records that were added up into these rows, found by checking the file again."""
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
 
-    def collect(checked: CheckResult) -> list[Part]:
+    def collect(checked: CheckResult) -> list[SummedRecord]:
         with checked:
-            rows = [Part(**row) for batch in checked.parts() for row in batch.to_pylist()]
+            rows = [SummedRecord(**row) for batch in checked.parts() for row in batch.to_pylist()]
         return [row for row in rows if row.first in firsts]
 
     async with stored_file(upload, ctx) as (path, scratch):
-        sheet = await asyncio.to_thread(_sheet, upload, pipeline, path, scratch)
+        sheet = await asyncio.to_thread(sheet_of, upload, pipeline, path, scratch)
         reading = _Reading(upload, sheet, await inherited(ctx, upload, sheet))
-        checked = await _check(reading, ctx, scratch, lambda read: attempt.check())
+        checked = await _check(reading, ctx, scratch, attempt.progress)
         return await asyncio.to_thread(collect, checked)
-
-
-def pipeline_of(upload: Upload, ctx: Context) -> Pipeline:
-    pipeline = ctx.pipelines.get(upload.pipeline)
-    if pipeline is None:
-        raise Refused(
-            "unknown_pipeline",
-            f"This process has no pipeline {upload.pipeline!r}. Check WEIGHBRIDGE_PIPELINES.",
-        )
-    return pipeline
-
-
-@asynccontextmanager
-async def stored_file(upload: Upload, ctx: Context) -> AsyncIterator[tuple[Path, Path]]:
-    """The upload's file, verified, and a scratch folder that is removed at the end."""
-    with TemporaryDirectory(prefix="parse-", dir=ctx.scratch) as folder:
-        scratch = Path(folder)
-        try:
-            path = await ctx.blobs.fetch(upload.file_url or "", scratch)
-        except BlobMissing as error:
-            raise FileRefused("file_not_found", str(error)) from error
-        except RetryLater as failure:
-            if failure.kind != "connection":
-                raise
-            raise RetryLater("store", failure.message) from failure
-        if await asyncio.to_thread(sha256, path) != upload.content_sha256:
-            raise FileRefused(
-                "file_changed", "The stored file differs from the file that was uploaded. Upload it again."
-            )
-        yield path, scratch
-
-
-def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> Sheet:
-    profile = pipeline.profile(upload.platform or "")
-    try:
-        sheet = open_sheet(
-            path,
-            upload.file_kind,
-            count_fields=field_counter(pipeline, profile),
-            scratch=scratch,
-            headerless=list_header(pipeline, profile),
-            options=upload.reading,
-            show_cell=not pipeline.personal,
-        )
-    except UnknownHeader as unknown:
-        found = UnknownColumns(unknown.columns, unknown.line, unknown.below)
-        raise no_column_known(found, pipeline, profile) from None
-    return without_added_columns(sheet)
 
 
 async def _checked(
     attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Path, scratch: Path
 ) -> CheckResult:
     """Check the file in its own thread and record progress meanwhile."""
-    read = 0
-
-    def on_rows(rows: int) -> None:
-        nonlocal read
-        read = rows
-        attempt.check()
 
     async def work() -> CheckResult:
-        sheet = await asyncio.to_thread(_sheet, attempt.upload, pipeline, path, scratch)
+        sheet = await asyncio.to_thread(sheet_of, attempt.upload, pipeline, path, scratch)
         how = await inherited(ctx, attempt.upload, sheet)
         await refuse_without_original(ctx, attempt.upload, how.originals)
-        return await _check(_Reading(attempt.upload, sheet, how), ctx, scratch, on_rows)
+        return await _check(_Reading(attempt.upload, sheet, how), ctx, scratch, attempt.progress)
 
     checking = asyncio.create_task(work())
     try:
-        await _record_progress(attempt, ctx, checking, lambda: read)
+        await _record_progress(attempt, ctx, checking)
     except FileRefused as refusal:
         if refusal.column_report is not None:
             headers = [each.header for each in refusal.column_report.columns]
-            async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+            async with ctx.db.fenced(attempt.lease, roles.PARSE) as tx:
                 await queue.note_columns(tx, attempt.lease, headers, refusal.column_report)
         raise
     except WeighbridgeError as failure:
@@ -184,9 +108,7 @@ class _Reading:
     how: Inherited
 
 
-async def _check(
-    reading: _Reading, ctx: Context, scratch: Path, on_rows: Callable[[int], None]
-) -> CheckResult:
+async def _check(reading: _Reading, ctx: Context, scratch: Path, progress: Progress) -> CheckResult:
     pipeline = pipeline_of(reading.upload, ctx)
     async with ctx.db.tx() as tx:
         today = (await clock.now(tx)).date()
@@ -198,7 +120,7 @@ async def _check(
         reading.upload.scope,
         scratch=scratch,
         memory_limit=f"{ctx.limits.parse_memory_mb}MB",
-        on_rows=on_rows,
+        progress=progress,
         today=today,
         options=reading.how.options,
         capacities=limits,
@@ -207,15 +129,13 @@ async def _check(
     )
 
 
-async def _record_progress(
-    attempt: Attempt, ctx: Context, checking: asyncio.Task[CheckResult], read: Callable[[], int]
-) -> None:
+async def _record_progress(attempt: Attempt, ctx: Context, checking: asyncio.Task[CheckResult]) -> None:
     """Record every second how many rows have been read, until the check ends."""
     recorded = 0
     while not (await asyncio.wait({checking}, timeout=1))[0]:
-        if read() > recorded:
-            recorded = read()
-            async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        if attempt.progress.rows > recorded:
+            recorded = attempt.progress.rows
+            async with ctx.db.fenced(attempt.lease, roles.PARSE, durable=False) as tx:
                 await queue.note_rows_read(tx, attempt.lease, recorded)
 
 
@@ -234,7 +154,7 @@ async def _begin(
     batches = await asyncio.to_thread(lambda: list(group_digests(checked, fingerprint(pipeline))))
     rows = [row for batch in batches for row in batch.to_pylist()]
     digests = {row["group_key"]: row["digest"] for row in rows}
-    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PARSE) as tx:
         resumed = await queue.begin_staging(tx, attempt.lease, whole)
         known = await unchanged_groups.known_groups(tx, pipeline, attempt.upload.scope, digests)
     ranges = [(row["first_seq"], row["last_seq"]) for row in rows if row["group_key"] in known]
@@ -268,7 +188,7 @@ async def _stage(attempt: Attempt, ctx: Context, pipeline: Pipeline, rows: Itera
     """Write the rows in chunks, of several entities where these are small. Chunk and watermark commit together."""
     while chunk := await asyncio.to_thread(_take, rows, ctx.limits.stage_rows):
         attempt.check()
-        async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        async with ctx.db.fenced(attempt.lease, roles.PARSE, durable=False) as tx:
             for name, part in groupby(chunk, key=lambda each: each.entity.name):
                 await staging.add(tx, pipeline, pipeline.entity(name), [each.batch for each in part])
             await queue.note_staged(tx, attempt.lease, {each.entity.name: each.seq for each in chunk})
@@ -289,10 +209,10 @@ async def _finish(
         read_as=checked.read_as,
     )
     rejected = checked.rejections()
-    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PARSE) as tx:
         first: list[tuple[int, str]] = []  # lines and codes, for the log
         while chunk := await asyncio.to_thread(_take, rejected, 20_000):
-            await staging.add_rejections(tx, attempt.upload.scope, chunk)
+            await staging.add_rejected_rows(tx, attempt.upload.scope, chunk)
             if not first:
                 few = chunk[0].slice(0, journal.ROW_ERRORS)
                 first = list(zip(few["line"].to_pylist(), few["code"].to_pylist(), strict=True))

@@ -10,23 +10,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import Refused, RequestRefused, did_you_mean
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Changes, Upload
 from weighbridge.observe import journal
 from weighbridge.observe.redact import quote_input
-from weighbridge.postgres import clock
-from weighbridge.uploads import history, parse, preview_queries, queue, staging
+from weighbridge.postgres import clock, roles
+from weighbridge.uploads import history, preview_queries, queue, staging, stored_file
 from weighbridge.uploads import preview_rows as comparison
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.history import Reason
 from weighbridge.uploads.preview_queries import Discard
 from weighbridge.uploads.preview_rows import KINDS, Page, Row
-from weighbridge.uploads.promote_entity import ROLE
 from weighbridge.uploads.upsert_sql import StagingGone
 
-CLEAN = "weighbridge_clean"
 REASONS = 20  # reasons for rejections that are shown, most frequent first
 HOLDS = timedelta(seconds=10)  # minimum time a comparison is reused: it reads every row
 
@@ -57,14 +56,14 @@ async def preview(ctx: Context, upload: Upload, *, fresh: bool = False, operates
     The result is reused until the next promotion in the workspace, at least for `HOLDS`; `fresh` compares again
     in any case. A caller that may only read (`operates` is false) gets the stored result and never causes a new parse.
     """
-    pipeline = pipeline_of(ctx, upload)
+    pipeline = known_pipeline(ctx, upload)
     async with ctx.db.tx() as tx:
         upload = await queue.get(tx, upload.id) or upload
         status = await preview_queries.status(tx, upload.id)
         reasons = await history.reasons(tx, upload.id, REASONS)
         now = await clock.now(tx)
     if status is None:
-        raise _not_held(upload, "compared")
+        raise _not_on_hold(upload, "compared")
     counts, as_of = status.counts, status.counted_at
     insists = fresh and operates
     wanted = fresh or status.outdated
@@ -78,7 +77,7 @@ async def _compare(
     ctx: Context, pipeline: Pipeline, upload: Upload, *, operates: bool
 ) -> tuple[dict[str, Changes], datetime]:
     try:
-        async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+        async with ctx.db.tx(roles.PROMOTE, upload.workspace_id) as tx:
             as_of = await clock.now(tx)
             counts = await comparison.counts(tx, pipeline, upload)
     except StagingGone:
@@ -90,27 +89,27 @@ async def _compare(
 
 async def page(ctx: Context, upload: Upload, wanted: Page) -> list[Row]:
     """Rows of one kind. RequestRefused as in `preview`, or for an unknown entity or kind."""
-    pipeline = pipeline_of(ctx, upload)
+    pipeline = known_pipeline(ctx, upload)
     _one_of("entity", wanted.entity, [entity.name for entity in pipeline.entities])
     _one_of("kind", wanted.kind, KINDS)
     async with ctx.db.tx() as tx:
         upload = await queue.get(tx, upload.id) or upload
         status = await preview_queries.status(tx, upload.id)
     if status is None:
-        raise _not_held(upload, "compared")
+        raise _not_on_hold(upload, "compared")
     if (
         status.counts and not status.outdated and wanted.kind != "unchanged"
     ):  # some of these are known from receipts
         wanted = replace(wanted, known=getattr(status.counts[wanted.entity], wanted.kind))
-    async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+    async with ctx.db.tx(roles.PROMOTE, upload.workspace_id) as tx:
         return await comparison.rows(tx, pipeline, upload, wanted)
 
 
-async def promote_held(ctx: Context, upload: Upload, *, actor: str) -> None:
+async def promote_on_hold(ctx: Context, upload: Upload, *, actor: str) -> None:
     """Release the upload for promotion, audited. RequestRefused(409) if it is not on hold, or no longer."""
     async with ctx.db.tx() as tx:
         if not await preview_queries.promote(tx, upload.id, actor):
-            raise _not_held(await queue.get(tx, upload.id) or upload, "promoted")
+            raise _not_on_hold(await queue.get(tx, upload.id) or upload, "promoted")
     journal.preview_promoted(upload)
 
 
@@ -119,7 +118,7 @@ async def discard(ctx: Context, upload: Upload, *, actor: str) -> None:
     why = Discard("discarded", "Discarded at the preview. Nothing was written to production.", actor)
     if await _discard(ctx, upload.id, why) is None:
         async with ctx.db.tx() as tx:
-            raise _not_held(await queue.get(tx, upload.id) or upload, "discarded")
+            raise _not_on_hold(await queue.get(tx, upload.id) or upload, "discarded")
     journal.preview_discarded(upload, why.code)
 
 
@@ -131,7 +130,7 @@ async def expire(ctx: Context) -> int:
     deleted = 0
     for upload in found:
         text = (
-            f"This preview was neither promoted nor discarded within {days} {'day' if days == 1 else 'days'}. "
+            f"This preview was neither promoted nor discarded within {counted(days, 'day')}. "
             f"Nothing was written to production. To see it again: weighbridge uploads retry {upload.id}."
         )
         rows = await _discard(ctx, upload.id, Discard("preview_expired", text, "clean", timedelta(days=days)))
@@ -143,7 +142,7 @@ async def expire(ctx: Context) -> int:
 
 async def _discard(ctx: Context, upload_id: UUID, why: Discard) -> int | None:
     """The number of deleted staged rows; None if the upload is not on hold."""
-    async with ctx.db.tx(CLEAN) as tx:
+    async with ctx.db.tx(roles.CLEAN) as tx:
         if not await preview_queries.discard(tx, upload_id, why):
             return None
         if not await staging.expire(tx, upload_id, days=0):
@@ -151,9 +150,10 @@ async def _discard(ctx: Context, upload_id: UUID, why: Discard) -> int | None:
         return await staging.purge(tx, list(ctx.pipelines.values()), upload_id)
 
 
-def pipeline_of(ctx: Context, upload: Upload) -> Pipeline:
+def known_pipeline(ctx: Context, upload: Upload) -> Pipeline:
+    """The pipeline of the upload; RequestRefused(409) if this process does not have it."""
     try:
-        return parse.pipeline_of(upload, ctx)
+        return stored_file.pipeline_of(upload, ctx)
     except Refused as refusal:
         raise RequestRefused(409, refusal.code, refusal.message) from refusal
 
@@ -179,7 +179,7 @@ async def _read_again(ctx: Context, upload: Upload, *, operates: bool) -> Reques
     return RequestRefused(409, "read_again", message)
 
 
-def _not_held(upload: Upload, verb: str) -> RequestRefused:
+def _not_on_hold(upload: Upload, verb: str) -> RequestRefused:
     if upload.preview and upload.status in (Status.PENDING, Status.PROCESSING, Status.STAGING_COMPLETE):
         is_ = "is still being read"
     elif upload.set_aside:

@@ -8,14 +8,16 @@ from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
+from weighbridge.postgres import roles
 from weighbridge.uploads import queue, rejections
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.parse import parts_of_sums, pipeline_of, raw_records
-from weighbridge.uploads.promote_entity import ROLE, Writer
+from weighbridge.uploads.parse import parts_of_sums
+from weighbridge.uploads.promote_entity import Writer
 from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
-from weighbridge.uploads.threshold import check_threshold, rejects_hint
+from weighbridge.uploads.stored_file import pipeline_of, raw_records
+from weighbridge.uploads.threshold import rejects_hint
 from weighbridge.uploads.upsert_sql import StagingGone
 
 
@@ -23,10 +25,9 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
     """Upsert the staged rows, dimensions before facts, starting where an earlier attempt stopped."""
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
-    await check_threshold(attempt, ctx)
     if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
         raise StagingGone("other rows are staged than were accepted")
-    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PROMOTE) as tx:
         await queue.begin_promotion(tx, attempt.lease)
     writer = Writer(attempt, ctx, pipeline)
     for entity in _from_watermark(upload, pipeline):
@@ -34,7 +35,7 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
     await _complete_rejections(attempt, ctx)
     journal.row_errors(upload, writer.refused, len(writer.refused))
     result = _result(upload, pipeline, writer.counts)
-    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PROMOTE) as tx:
         await queue.finish(tx, attempt.lease, result, [name for name in ctx.consumers if name != ALERTS])
 
 
@@ -46,14 +47,14 @@ def _from_watermark(upload: Upload, pipeline: Pipeline) -> list[str]:
 
 async def _complete_rejections(attempt: Attempt, ctx: Context) -> None:
     """Add the cells from the file to rows that failed in promotion, as rows that failed in parsing have them."""
-    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PROMOTE, durable=False) as tx:
         without_raw = await rejections.without_raw(tx, attempt.upload.id)
     if not without_raw:
         return
     if attempt.upload.read_as.sum_breakdowns:
         without_raw += await _reject_parts(attempt, ctx, set(without_raw))
     raw = await raw_records(attempt.upload, ctx, set(without_raw))
-    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PROMOTE, durable=False) as tx:
         for row_index, cells in raw.items():
             await rejections.set_raw(tx, attempt.upload.id, row_index, cells)
 
@@ -61,7 +62,7 @@ async def _complete_rejections(attempt: Attempt, ctx: Context) -> None:
 async def _reject_parts(attempt: Attempt, ctx: Context, failed: set[int]) -> list[int]:
     """Reject the other parts of sums that were not written: from one part alone the sum could not be made again."""
     others = [part for part in await parts_of_sums(attempt, ctx, failed) if part.row_index not in failed]
-    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PROMOTE, durable=False) as tx:
         for part in others:
             message = (
                 f"The sum of this record and others was not written (see line {part.line}). Load all of these "

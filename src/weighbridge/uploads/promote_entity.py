@@ -10,6 +10,7 @@ from uuid import UUID
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.retry import POLICIES
 from weighbridge.model.upload import Watermark
+from weighbridge.postgres import roles
 from weighbridge.postgres.errors import Contention, RowFault
 from weighbridge.postgres.transactions import Tx
 from weighbridge.uploads import queue, rejections, upsert_sql
@@ -18,9 +19,8 @@ from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
-from weighbridge.uploads.upsert_sql import Batch
+from weighbridge.uploads.upsert_sql import SeqRange
 
-ROLE = "weighbridge_promote"
 ORPHAN = RowFault("parent_not_found", "a row that it belongs to could not be written")
 
 
@@ -67,13 +67,15 @@ class Writer:
                 self.attempt.check()
                 upto = min(start + self.ctx.limits.batch_rows, segment.upto)
                 report = self.attempt.upload.column_report
-                await self._write(entity, Batch(self.scope, start, upto, survey.lost, report, survey.faults))
+                await self._write(
+                    entity, SeqRange(self.scope, start, upto, survey.lost, report, survey.faults)
+                )
 
     async def _survey(self, entity: Entity, after: int) -> Survey:
         grain = entity is self.pipeline.grain
         if not entity.refs and not grain:
             return Survey()
-        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+        async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             lost: set[UUID] = set()
             for ref in entity.refs:
                 lost |= await upsert_sql.missing(tx, self.pipeline.entity(ref.entity), self.scope)
@@ -101,7 +103,7 @@ class Writer:
 
     async def _skip_unchanged(self, entity: Entity, segment: Segment) -> bool:
         """Count the rows as unchanged if the receipts still match; this stays true until commit."""
-        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+        async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             runs = await uploads_unchanged.unchanged_runs(tx, self.pipeline, self.scope, segment.after)
             if not runs or runs[0][0] != segment.after or runs[0][1] < segment.upto:
                 return False
@@ -110,7 +112,7 @@ class Writer:
         self.counts = counts
         return True
 
-    async def _write(self, entity: Entity, batch: Batch) -> None:
+    async def _write(self, entity: Entity, batch: SeqRange) -> None:
         """Write a batch. If a row breaks it, split it until that row is alone, and skip the row."""
         failures = 0
         while True:
@@ -127,8 +129,8 @@ class Writer:
                     return await self._give_up(entity, batch, contention)
                 await asyncio.sleep(pause.total_seconds())
 
-    async def _commit(self, entity: Entity, batch: Batch) -> None:
-        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+    async def _commit(self, entity: Entity, batch: SeqRange) -> None:
+        async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             if entity is self.pipeline.grain:
                 await uploads_unchanged.touch(
                     tx, self.pipeline, batch, spoiled=bool(batch.lost or batch.skipped)
@@ -144,7 +146,7 @@ class Writer:
         self.counts = counts
         self.fresh = changes.inserted == batch.size
 
-    async def _split(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
+    async def _split(self, entity: Entity, batch: SeqRange, fault: RowFault) -> None:
         if batch.size == 1:
             await self._skip(entity, batch, fault)
         else:
@@ -152,16 +154,16 @@ class Writer:
             await self._write(entity, replace(batch, upto=middle))
             await self._write(entity, replace(batch, after=middle))
 
-    async def _give_up(self, entity: Entity, batch: Batch, contention: Contention) -> None:
+    async def _give_up(self, entity: Entity, batch: SeqRange, contention: Contention) -> None:
         """After the last retry, a deadlock fails its batch and a missing parent fails its rows."""
         if contention.parent:
             await self._split(entity, batch, RowFault("parent_not_found", "its parent is not in production"))
         else:
             await self._skip(entity, batch, RowFault("deadlock", "its batch had a deadlock on every attempt"))
 
-    async def _skip(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
+    async def _skip(self, entity: Entity, batch: SeqRange, fault: RowFault) -> None:
         """Record the batch's rows as failed and continue after them."""
-        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+        async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             if entity is self.pipeline.grain:
                 await uploads_unchanged.touch(tx, self.pipeline, batch, spoiled=True)
             for _, row_index, line in await upsert_sql.staged_lines(tx, self.pipeline, entity, batch):
@@ -170,13 +172,13 @@ class Writer:
             await self._advance(tx, entity, batch.upto, counts)
         self.counts = counts
 
-    async def _note_lost(self, tx: Tx, entity: Entity, batch: Batch) -> None:
+    async def _note_lost(self, tx: Tx, entity: Entity, batch: SeqRange) -> None:
         """A reference to a missing parent becomes NULL, with a warning; if it is in the key, the row fails instead."""
         for row_index, line, ref in await upsert_sql.rows_naming(tx, self.pipeline, entity, batch):
             message = f"{ref}: the referenced row is not in production; the reference is empty (line {line})."
             await rejections.warn(tx, self.attempt.lease, (row_index, line), f"{ref}_not_found", message)
 
-    async def _note_faults(self, tx: Tx, entity: Entity, batch: Batch) -> PromotionCounts:
+    async def _note_faults(self, tx: Tx, entity: Entity, batch: SeqRange) -> PromotionCounts:
         for seq, row_index, line in await upsert_sql.staged_lines(tx, self.pipeline, entity, batch):
             if seq in batch.faults:
                 await self._note_failure(tx, entity, (row_index, line), batch.faults[seq])

@@ -19,7 +19,7 @@ SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_u
        staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
        affected_dates, columns, warnings, source_batch_id, traceparent, dismissed_at, project_id, attempts,
        storage_status, preview, reading, column_report, released_batch_id, read_as,
-       preview AND status = 'staging_complete' AND NOT weighbridge.has_live_attempt(id) AS held
+       preview AND status = 'staging_complete' AND NOT weighbridge.has_live_attempt(id) AS on_hold
 FROM public.data_uploads
 WHERE id = ANY (%s)
 ORDER BY created_at DESC, id

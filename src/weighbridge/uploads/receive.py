@@ -1,8 +1,8 @@
 """First step: a request or a file in a folder → a stored blob and a pending upload.
 
-    check   can the request be served?                     RequestRefused, before a byte is read (check_request.py)
-    spool   bytes → a scratch file, hashed as written      RequestRefused, as early as possible
-    record  scratch file → blob → data_uploads             the same content again is the first upload
+    check            can the request be served?                 RequestRefused, before a byte is read (check_request.py)
+    save_to_scratch  bytes → a scratch file, hashed as written  RequestRefused, as early as possible
+    record           scratch file → blob → data_uploads         the same content again is the first upload
 
 If one of them fails, nothing is left behind. If the store cannot accept the file, store_unavailable.py queues it.
 """
@@ -27,8 +27,10 @@ from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal, traces
 from weighbridge.observe.redact import quote_input
+from weighbridge.postgres import roles
 from weighbridge.storage import queue as storage_queue
-from weighbridge.storage import quota
+from weighbridge.storage import quota, resumable
+from weighbridge.storage.files import disk_error
 from weighbridge.uploads import duplicates, recognise
 from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.check_request import AUTO, Checked, Request, check, check_sender, unknown_site
@@ -36,15 +38,15 @@ from weighbridge.uploads.context import Context
 from weighbridge.uploads.duplicates import Content
 from weighbridge.uploads.file_kind import accepted, empty_file, kind_of, shown_name
 from weighbridge.uploads.queue import Known, NewUpload
-from weighbridge.uploads.store_unavailable import OnRecorded, defer
+from weighbridge.uploads.store_unavailable import defer
 
 _BUFFER = 1 << 20  # hashed and written in one call, in a thread
 _HEAD = 1 << 16  # enough to recognise the kind of a file
 
 
 @dataclass(frozen=True)
-class Spooled:
-    """A complete file in the scratch folder. The holder of this object owns the file."""
+class ReceivedFile:
+    """A complete file on this machine's disk. The holder of this object owns the file."""
 
     path: Path
     filename: str | None
@@ -52,6 +54,7 @@ class Spooled:
     sha256: bytes
     size: int
     grant: UUID  # of the bytes that are reserved for it (quota.py)
+    resumable_id: UUID | None = None  # the resumable upload that ends with it
 
     def discard(self) -> None:
         _remove(self.path)
@@ -75,13 +78,13 @@ async def receive(ctx: Context, request: Request, content: AsyncIterator[bytes] 
     if request.pipeline == AUTO:
         check_sender(ctx, request)
         head, content = await _beginning(content, request.filename)
-        request = await recognise.settled(ctx, request, head)
+        request = await recognise.recognised_request(ctx, request, head)
     checked = check(ctx, request)
-    spooled = await spool(ctx, checked, content, request.filename)
+    file = await save_to_scratch(ctx, checked, content, request.filename)
     try:
-        return await record(ctx, checked, spooled)
+        return await record(ctx, checked, file)
     finally:
-        spooled.discard()  # no effect if the store has moved the file
+        file.discard()  # no effect if the store has moved the file
 
 
 async def _beginning(
@@ -93,44 +96,46 @@ async def _beginning(
         return await asyncio.to_thread(recognise.first_bytes, content), content
 
 
-async def spool(
+async def save_to_scratch(
     ctx: Context,
     checked: Checked,
     content: AsyncIterator[bytes] | Path,
     filename: str | None,
     grant: UUID | None = None,
-) -> Spooled:
+) -> ReceivedFile:
     """Write the bytes to their own scratch file, or raise RequestRefused and leave no file."""
     try:
         ctx.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix="intake-", dir=ctx.scratch)
     except OSError as error:
-        raise _disk_error(error) from error
+        raise disk_error(error) from error
     path, filename = Path(name), tidy_name(filename)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            spooler = _Spooler(file, filename, checked.pipeline, ctx.limits.max_upload_bytes)
+            writer = _ScratchWriter(file, filename, checked.pipeline, ctx.limits.max_upload_bytes)
             if isinstance(content, Path):
-                await asyncio.to_thread(spooler.copy, content)
+                await asyncio.to_thread(writer.copy, content)
             else:
-                await spooler.collect(content)
-        return Spooled(path, filename, spooler.kind, spooler.digest.digest(), spooler.size, grant or uuid4())
+                await writer.collect(content)
+        return ReceivedFile(
+            path, filename, writer.kind, writer.digest.digest(), writer.size, grant or uuid4()
+        )
     except BaseException as error:
         _remove(path)
         if isinstance(error, OSError):
-            raise _disk_error(error) from error
+            raise disk_error(error) from error
         raise
 
 
 async def check_file(
-    ctx: Context, checked: Checked, file: Path, filename: str | None, grant: UUID
-) -> Spooled:
+    ctx: Context, checked: Checked, path: Path, filename: str | None, grant: UUID
+) -> ReceivedFile:
     """Check a complete file on this machine in its place; RequestRefused as for any other file."""
     filename = tidy_name(filename)
     with Path(os.devnull).open("wb") as nowhere:  # noqa: ASYNC230
-        spooler = _Spooler(nowhere, filename, checked.pipeline, ctx.limits.max_upload_bytes)
-        await asyncio.to_thread(spooler.copy, file)
-    return Spooled(file, filename, spooler.kind, spooler.digest.digest(), spooler.size, grant)
+        writer = _ScratchWriter(nowhere, filename, checked.pipeline, ctx.limits.max_upload_bytes)
+        await asyncio.to_thread(writer.copy, path)
+    return ReceivedFile(path, filename, writer.kind, writer.digest.digest(), writer.size, grant)
 
 
 def tidy_name(filename: str | None) -> str | None:
@@ -143,7 +148,7 @@ def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-class _Spooler:
+class _ScratchWriter:
     """Hashes and writes the bytes, and refuses the file as early as possible."""
 
     def __init__(self, file: BinaryIO, filename: str | None, pipeline: Pipeline, limit: int) -> None:
@@ -214,11 +219,7 @@ def refuse_large(size: int, limit: int) -> None:
 
 
 async def record(
-    ctx: Context,
-    checked: Checked,
-    spooled: Spooled,
-    on_recorded: OnRecorded | None = None,
-    unstored: RetryLater | None = None,
+    ctx: Context, checked: Checked, file: ReceivedFile, unstored: RetryLater | None = None
 ) -> Received:
     """Store the file and record the upload, unless the content is already there or exceeds the quota.
 
@@ -226,54 +227,49 @@ async def record(
     """
     if checked.pipeline.sites:
         await _refuse_unknown_site(ctx, checked)
-    settled = False
+    reservation_ended = False
     try:
-        today, known = await _known(ctx, checked, spooled)
-        key = f"{checked.workspace_id}/{today:%Y/%m/%d}/{spooled.sha256.hex()}"
+        today, known = await _known(ctx, checked, file)
+        key = f"{checked.workspace_id}/{today:%Y/%m/%d}/{file.sha256.hex()}"
         if known is not None:
-            return await _known_upload_result(ctx, checked, known, spooled, key)
-        await quota.reserve(ctx, checked, spooled.size, spooled.grant)
-        received = await _store(ctx, checked, spooled, key, on_recorded, unstored)
-        settled = not received.duplicate and received.queue_id is None  # the reservation was counted
+            return await _known_upload_result(ctx, checked, known, file, key)
+        await quota.reserve(ctx, checked, file.size, file.grant)
+        received = await _store(ctx, checked, file, key, unstored)
+        reservation_ended = not received.duplicate and received.queue_id is None  # its bytes were counted
         return received
     except RetryLater:
-        settled = True  # the database is unavailable; the reservation expires
+        reservation_ended = True  # the database is unavailable, so it expires
         raise
     finally:
-        if not settled:
-            await quota.release(ctx, checked, spooled.grant)
+        if not reservation_ended:
+            await quota.release(ctx, checked, file.grant)
 
 
 async def _refuse_unknown_site(ctx: Context, checked: Checked) -> None:
     assert checked.client_id is not None
-    async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
+    async with ctx.db.tx(roles.TENANT, checked.workspace_id) as tx:
         if not await uploads_queue.site_exists(tx, checked.workspace_id, checked.client_id):
             raise unknown_site(checked.client_id)
 
 
-async def _known(ctx: Context, checked: Checked, spooled: Spooled) -> tuple[date, Known | None]:
+async def _known(ctx: Context, checked: Checked, file: ReceivedFile) -> tuple[date, Known | None]:
     content = Content(
         workspace_id=checked.workspace_id,
         pipeline=checked.pipeline.name,
         client_id=checked.client_id,
         platform=checked.platform,
         project_id=checked.project_id,
-        content_sha256=spooled.sha256,
+        content_sha256=file.sha256,
         source_batch_id=checked.source_batch_id,
         forced=checked.force,
         reading=checked.reading,
     )
-    async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
+    async with ctx.db.tx(roles.TENANT, checked.workspace_id) as tx:
         return await duplicates.known_upload(tx, content)
 
 
 async def _store(
-    ctx: Context,
-    checked: Checked,
-    spooled: Spooled,
-    key: str,
-    on_recorded: OnRecorded | None,
-    unstored: RetryLater | None,
+    ctx: Context, checked: Checked, file: ReceivedFile, key: str, unstored: RetryLater | None
 ) -> Received:
     new = NewUpload(
         workspace_id=checked.workspace_id,
@@ -282,11 +278,11 @@ async def _store(
         project_id=checked.project_id,
         source=checked.source,
         pipeline=checked.pipeline.name,
-        filename=spooled.filename,
+        filename=file.filename,
         file_url=None,
-        file_kind=spooled.kind,
-        content_sha256=spooled.sha256,
-        byte_size=spooled.size,
+        file_kind=file.kind,
+        content_sha256=file.sha256,
+        byte_size=file.size,
         created_by=checked.created_by,
         force_partial=checked.force_partial,
         forced=checked.force,
@@ -300,21 +296,21 @@ async def _store(
     try:
         if unstored is not None:
             raise unstored
-        file_url = await ctx.blobs.put(key, spooled.path)
+        file_url = await ctx.blobs.put(key, file.path)
     except RetryLater as failure:
         unstored = failure
         journal.not_stored(ctx.blobs.bucket, failure.kind)
-        received, queue_id = await defer(ctx, new, spooled.path, key, failure, on_recorded)
+        received, queue_id = await defer(ctx, new, file.path, key, failure, file.resumable_id)
     else:
         journal.stored(ctx.blobs.bucket)
-        async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
+        async with ctx.db.tx(roles.INTAKE, checked.workspace_id) as tx:
             received = await uploads_queue.receive(tx, replace(new, file_url=file_url))
             if not isinstance(received, Known):
-                await quota.count(tx, received, new.created_by, new.byte_size, file_url, spooled.grant)
-                if on_recorded is not None:
-                    await on_recorded(tx, received)
+                await quota.count(tx, received, new.created_by, new.byte_size, file_url, file.grant)
+                if file.resumable_id is not None:
+                    await resumable.end_as_upload(tx, file.resumable_id, received, ctx.limits.resumable)
     if isinstance(received, Known):  # another request recorded the same content first
-        return await _known_upload_result(ctx, checked, received, spooled, key)
+        return await _known_upload_result(ctx, checked, received, file, key)
     if queue_id is None:
         return Received(received, Status.PENDING, duplicate=False)
     return Received(
@@ -328,10 +324,10 @@ async def _store(
 
 
 async def _known_upload_result(
-    ctx: Context, checked: Checked, known: Known, spooled: Spooled, key: str
+    ctx: Context, checked: Checked, known: Known, file: ReceivedFile, key: str
 ) -> Received:
     """A known file: its upload, or RequestRefused(409) if the batch name blocks it."""
-    async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
+    async with ctx.db.tx(roles.TENANT, checked.workspace_id) as tx:
         first = await uploads_queue.get(tx, known.upload_id)
     assert first is not None
     match known.reason:
@@ -349,11 +345,11 @@ async def _known_upload_result(
                 f"{_release(first) if failed else 'Give this file another batch name.'}"
             )
             raise RequestRefused(409, known.reason, message)
-    async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
-        await duplicates.note_duplicate(tx, first.id, spooled.filename)
+    async with ctx.db.tx(roles.INTAKE, checked.workspace_id) as tx:
+        await duplicates.note_duplicate(tx, first.id, file.filename)
     journal.duplicate_skipped(first.batch, known.reason)
     stored = first.storage_status
-    if stored == "pending_retry" and await _stored_now(ctx, first, spooled, key):
+    if stored == "pending_retry" and await _stored_now(ctx, first, file, key):
         stored = "stored"
     return Received(first.id, first.status, duplicate=True, reason=known.reason, storage_status=stored)
 
@@ -365,23 +361,19 @@ def _release(first: Upload) -> str:
     )
 
 
-async def _stored_now(ctx: Context, first: Upload, spooled: Spooled, key: str) -> bool:
+async def _stored_now(ctx: Context, first: Upload, file: ReceivedFile, key: str) -> bool:
     """The known upload still waits for the store, perhaps on a machine that was lost: store these bytes for it."""
     try:
         if not await asyncio.to_thread(
-            spooled.path.exists
+            file.path.exists
         ):  # another request was first, and the store has moved the file
             return False
-        file_url = await ctx.blobs.put(key, spooled.path)
+        file_url = await ctx.blobs.put(key, file.path)
     except RetryLater as failure:
         journal.not_stored(ctx.blobs.bucket, failure.kind)
         return False
     journal.stored(ctx.blobs.bucket)
-    async with ctx.db.tx("weighbridge_intake", first.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, first.workspace_id) as tx:
         if await storage_queue.store_waiting(tx, first.id, file_url):
             await quota.count(tx, first.id, first.created_by, first.byte_size, file_url, grant=None)
     return True
-
-
-def _disk_error(error: OSError) -> RetryLater:
-    return RetryLater("connection", f"The file cannot be stored now: {error.strerror}. Try again later.")

@@ -67,7 +67,7 @@ class Recognised:
         return self.fits[0] if len(self.fits) == 1 else None
 
 
-async def settled(ctx: Context, request: Request, head: bytes) -> Request:
+async def recognised_request(ctx: Context, request: Request, head: bytes) -> Request:
     """The request with the pipeline of its file, if it is to be recognised; RequestRefused if that is not possible.
 
     Scope fields that the pipeline does not have are dropped: files of several types may be sent with the same fields.
@@ -79,10 +79,10 @@ async def settled(ctx: Context, request: Request, head: bytes) -> Request:
     fit = found.fit
     if fit is None:
         raise RequestRefused(422, "unrecognised_file", found.sentence)
-    return settle(request, fit)
+    return with_pipeline(request, fit)
 
 
-def settle(request: Request, fit: Fit) -> Request:
+def with_pipeline(request: Request, fit: Fit) -> Request:
     """The request for this pipeline. Fields that a token sets stay: the check refuses those that do not fit."""
     scope, bound = fit.pipeline.scope, request.bound
     of_project = "project_id" in scope

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.sheet import Linked, Sheet
 from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Upload
+from weighbridge.postgres import roles
 from weighbridge.uploads import fixed_rows, queue
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.fixed_rows import NO_REJECTS, Rejects
@@ -53,7 +55,7 @@ async def refuse_without_original(ctx: Context, upload: Upload, originals: Seque
     """Raises FileRefused: `original_not_loaded`, where valid rows of an original upload are not in production."""
     if not originals:
         return
-    async with ctx.db.tx("weighbridge_tenant", upload.workspace_id) as tx:
+    async with ctx.db.tx(roles.TENANT, upload.workspace_id) as tx:
         rejects = await fixed_rows.rejects(tx, [each.id for each in originals])
     for original in originals:
         if original.status not in TERMINAL:
@@ -67,7 +69,7 @@ async def refuse_without_original(ctx: Context, upload: Upload, originals: Seque
             raise FileRefused(
                 "original_not_loaded",
                 f"The upload that these rows are from ({original.id}) failed, and its valid rows were not loaded: "
-                f"{lost:,} {'row' if lost == 1 else 'rows'} would be missing. Correct the complete file and load it; "
+                f"{counted(lost, 'row')} would be missing. Correct the complete file and load it; "
                 f"or load the valid rows first (weighbridge uploads retry {original.id} --force-partial) and then "
                 f"these (weighbridge uploads retry {upload.id}).",
             )
@@ -78,7 +80,7 @@ async def _originals(ctx: Context, upload: Upload, sheet: Sheet) -> list[Upload]
     if not isinstance(sheet, Linked):
         return []
     ids = [UUID(each) for each in await asyncio.to_thread(sheet.originals)]
-    async with ctx.db.tx("weighbridge_tenant", upload.workspace_id) as tx:
+    async with ctx.db.tx(roles.TENANT, upload.workspace_id) as tx:
         found = await queue.get_many(tx, ids)
     return [each for each in found if each.pipeline == upload.pipeline and each.id != upload.id]
 

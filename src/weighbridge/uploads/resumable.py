@@ -18,16 +18,16 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 from weighbridge.model.errors import RequestRefused, RetryLater
-from weighbridge.postgres.transactions import Tx
+from weighbridge.postgres import roles
 from weighbridge.storage import parts, quota, resumable
-from weighbridge.storage.parts import Part, PartLocked
+from weighbridge.storage.files import disk_error
+from weighbridge.storage.parts import PartialFile, PartLocked
 from weighbridge.storage.resumable import NewResumable, Refusal, Resumable, ResumableKey
 from weighbridge.uploads import receive
 from weighbridge.uploads.check_request import AUTO, Request, check, check_sender
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.receive import Received
-from weighbridge.uploads.recognise import HEAD, first_bytes, settled
-from weighbridge.uploads.resumable_append import ROLE, disk_error, file_ended
+from weighbridge.uploads.recognise import HEAD, first_bytes, recognised_request
 
 
 async def begin(ctx: Context, request: Request, length: int, metadata: str) -> Resumable:
@@ -41,7 +41,7 @@ async def begin(ctx: Context, request: Request, length: int, metadata: str) -> R
     new = NewResumable(uuid4(), checked.workspace_id, ctx.spool.id, fields, metadata, length)
     await quota.reserve(ctx, checked, length, new.id, lasts=ctx.limits.resumable)
     try:
-        async with ctx.db.tx(ROLE, checked.workspace_id) as tx:
+        async with ctx.db.tx(roles.INTAKE, checked.workspace_id) as tx:
             expires_at = await resumable.begin(tx, new, ctx.limits.resumable)
     except BaseException:
         await quota.release(ctx, checked, new.id)
@@ -54,7 +54,7 @@ async def find(ctx: Context, workspace_id: UUID, id_: UUID, *, begun_by: UUID | 
 
     `begun_by`: a file that another key began is treated as unknown.
     """
-    async with ctx.db.tx("weighbridge_tenant", workspace_id) as tx:
+    async with ctx.db.tx(roles.TENANT, workspace_id) as tx:
         found = await resumable.get(tx, id_)
     if found is None or (begun_by and found.request.get("key_id") != str(begun_by)):
         raise RequestRefused(404, "unknown_file", f"There is no resumable upload {id_}. Start a new one.")
@@ -68,7 +68,7 @@ async def find(ctx: Context, workspace_id: UUID, id_: UUID, *, begun_by: UUID | 
 
 
 @asynccontextmanager
-async def locked(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable, Part | None]]:
+async def locked(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable, PartialFile | None]]:
     """The current progress of the file, and its locked bytes; no bytes if it has ended.
 
     RequestRefused if another process is writing it, another machine has it, or its bytes are lost.
@@ -109,18 +109,18 @@ async def _adopted(ctx: Context, upload: Resumable) -> bool:
     """A load balancer that routes by path may send the first bytes to another machine than the first request."""
     if upload.received:
         return False
-    async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, upload.workspace_id) as tx:
         return await resumable.adopt(tx, upload.id, ctx.spool.id)
 
 
-async def refuse_early(ctx: Context, upload: Resumable, part: Part, since: int) -> None:
+async def refuse_early(ctx: Context, upload: Resumable, part: PartialFile, since: int) -> None:
     """Refuse a file whose pipeline is not recognised as soon as enough bytes are received, not after its last byte."""
     if upload.request["pipeline"] == AUTO and since < HEAD <= upload.received < upload.length:
         async with _ended_by_refusal(ctx, upload, part):
-            check(ctx, await _settled(ctx, upload, part))
+            check(ctx, await _recognised_request(ctx, upload, part))
 
 
-async def finish(ctx: Context, upload: Resumable, part: Part) -> Received:
+async def finish(ctx: Context, upload: Resumable, part: PartialFile) -> Received:
     """Pass a whole file to intake. A refusal is recorded and the bytes removed; a temporary failure changes nothing."""
     async with _ended_by_refusal(ctx, upload, part):
         return await _record(ctx, upload, part)
@@ -128,7 +128,7 @@ async def finish(ctx: Context, upload: Resumable, part: Part) -> Received:
 
 
 @asynccontextmanager
-async def _ended_by_refusal(ctx: Context, upload: Resumable, part: Part) -> AsyncIterator[None]:
+async def _ended_by_refusal(ctx: Context, upload: Resumable, part: PartialFile) -> AsyncIterator[None]:
     try:
         yield
     except RequestRefused as refusal:
@@ -143,22 +143,17 @@ async def _ended_by_refusal(ctx: Context, upload: Resumable, part: Part) -> Asyn
         raise disk_error(error) from error
 
 
-async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
-    request = await _settled(ctx, upload, part)
+async def _record(ctx: Context, upload: Resumable, part: PartialFile) -> Received:
+    request = await _recognised_request(ctx, upload, part)
     checked = check(ctx, request)
-
-    async def note(tx: Tx, upload_id: UUID) -> None:
-        if not await resumable.note_recorded(tx, upload.id, upload_id, ctx.limits.resumable, duplicate=False):
-            raise file_ended(upload)  # rolls back the upload: another request has recorded one
-
     link = await asyncio.to_thread(part.link)  # the store may move the file before the database fails
     try:
-        spooled = await receive.check_file(ctx, checked, link, request.filename, upload.id)
-        received = await receive.record(ctx, checked, spooled, note)
+        file = await receive.check_file(ctx, checked, link, request.filename, upload.id)
+        received = await receive.record(ctx, checked, replace(file, resumable_id=upload.id))
     finally:
         link.unlink(missing_ok=True)
     if received.duplicate:
-        async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+        async with ctx.db.tx(roles.INTAKE, upload.workspace_id) as tx:
             await resumable.note_recorded(
                 tx, upload.id, received.upload_id, ctx.limits.resumable, duplicate=True
             )
@@ -166,12 +161,12 @@ async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
     return received
 
 
-async def _settled(ctx: Context, upload: Resumable, part: Part) -> Request:
+async def _recognised_request(ctx: Context, upload: Resumable, part: PartialFile) -> Request:
     request = Request(**upload.request)
-    return await settled(ctx, request, await asyncio.to_thread(first_bytes, part.path))
+    return await recognised_request(ctx, request, await asyncio.to_thread(first_bytes, part.path))
 
 
-async def terminate(ctx: Context, upload: Resumable, part: Part | None) -> None:
+async def terminate(ctx: Context, upload: Resumable, part: PartialFile | None) -> None:
     """Forget a file that is cancelled or was refused."""
     await _forget(ctx, upload)
     if part is not None:
@@ -186,9 +181,9 @@ async def finish_waiting(ctx: Context) -> int:
     async with ctx.db.tx() as tx:
         waiting = await resumable.whole(tx, ctx.spool.id)
     ended, failure = 0, None
-    for place in waiting:
+    for key in waiting:
         try:
-            async with locked(ctx, await find(ctx, place.workspace_id, place.id)) as (upload, part):
+            async with locked(ctx, await find(ctx, key.workspace_id, key.id)) as (upload, part):
                 if part is not None and upload.whole:
                     await finish(ctx, upload, part)
                     ended += 1
@@ -212,26 +207,26 @@ async def sweep(ctx: Context) -> int:
         expired = await resumable.expired(tx)
         unended = await resumable.unended(tx, ctx.spool.id)
     removed = 0
-    for place in expired:
-        removed += await _expire(ctx, place)
+    for key in expired:
+        removed += await _expire(ctx, key)
     present = set(await asyncio.to_thread(lambda: list(parts.ids(ctx.spool))))
     for id_ in present:
         removed += await _orphaned(ctx, id_)
-    for place, received in unended:
-        if received and place.id not in present:
+    for key, received in unended:
+        if received and key.id not in present:
             with suppress(RequestRefused):
-                async with locked(ctx, await find(ctx, place.workspace_id, place.id)):
+                async with locked(ctx, await find(ctx, key.workspace_id, key.id)):
                     pass  # the refusal reports that the bytes are lost
     return removed
 
 
-async def _expire(ctx: Context, place: ResumableKey) -> bool:
+async def _expire(ctx: Context, key: ResumableKey) -> bool:
     async with ctx.db.tx() as tx:
-        found = await resumable.get(tx, place.id)
+        found = await resumable.get(tx, key.id)
     if found is None or not found.expired:
         return False
     try:
-        with await asyncio.to_thread(parts.lock, ctx.spool, place.id) as part:
+        with await asyncio.to_thread(parts.lock, ctx.spool, key.id) as part:
             if not await _forgotten(ctx, found):
                 return False
             await asyncio.to_thread(part.remove)
@@ -244,7 +239,7 @@ async def _expire(ctx: Context, place: ResumableKey) -> bool:
 
 async def _forgotten(ctx: Context, upload: Resumable) -> bool:
     """The statement that removes it checks again: a part may have arrived since."""
-    async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, upload.workspace_id) as tx:
         removed = await resumable.forget_expired(tx, upload.id)
     if removed:
         await _release_quota(ctx, upload)
@@ -271,13 +266,13 @@ async def _orphaned(ctx: Context, id_: UUID) -> bool:
 
 
 async def _forget(ctx: Context, upload: Resumable) -> None:
-    async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, upload.workspace_id) as tx:
         await resumable.forget(tx, upload.id)
     await _release_quota(ctx, upload)
 
 
 async def _refuse(ctx: Context, upload: Resumable, refusal: Refusal) -> None:
-    async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, upload.workspace_id) as tx:
         await resumable.note_refused(tx, upload.id, refusal, ctx.limits.resumable)
     await _release_quota(ctx, upload)
 

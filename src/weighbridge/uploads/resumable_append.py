@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weighbridge.model.errors import RequestRefused, RetryLater
+from weighbridge.postgres import roles
 from weighbridge.storage import quota, resumable
-from weighbridge.storage.parts import Part
-from weighbridge.storage.resumable import Resumable
+from weighbridge.storage.files import disk_error
+from weighbridge.storage.parts import PartialFile
+from weighbridge.storage.resumable import Resumable, file_ended
 from weighbridge.uploads.check_request import Request, check_sender
 from weighbridge.uploads.context import Context
 
-ROLE = "weighbridge_intake"
 ALGORITHMS = ("sha1", "sha256", "md5")
 _BUFFER = 1 << 20  # written in one call, in a thread
 _STRIDE = 8 << 20  # bytes between two updates of the recorded offset
@@ -33,7 +34,7 @@ class Checksum:
 async def append(
     ctx: Context,
     upload: Resumable,
-    part: Part,
+    part: PartialFile,
     chunks: AsyncIterator[bytes],
     checksum: Checksum | None = None,
 ) -> Resumable:
@@ -65,7 +66,7 @@ async def append(
 class _Writer:
     """Buffers bytes, writes them to the file, and records the offset after they are synced to disk."""
 
-    def __init__(self, ctx: Context, upload: Resumable, part: Part, checksum: Checksum | None) -> None:
+    def __init__(self, ctx: Context, upload: Resumable, part: PartialFile, checksum: Checksum | None) -> None:
         self._ctx = ctx
         self._upload = upload
         self._part = part
@@ -112,10 +113,10 @@ class _Writer:
         if self._written > self._upload.received:
             await asyncio.to_thread(self._part.sync)
         lasts = self._ctx.limits.resumable
-        async with self._ctx.db.tx(ROLE, self._upload.workspace_id) as tx:
+        async with self._ctx.db.tx(roles.INTAKE, self._upload.workspace_id) as tx:
             expires_at = await resumable.note_received(tx, self._upload, self._written, lasts)
         if expires_at is None:
-            raise file_ended(self._upload)
+            raise file_ended(self._upload.id)
         self._upload = replace(self._upload, received=self._written, expires_at=expires_at)
         self._noted_at = asyncio.get_running_loop().time()
         return self._upload
@@ -139,15 +140,3 @@ class _TooMuch(RequestRefused):
             f"Upload-Length: expected {length} bytes, got more. Bytes beyond the recorded offset are dropped."
         )
         super().__init__(413, "too_many_bytes", message)
-
-
-def file_ended(upload: Resumable) -> RequestRefused:
-    return RequestRefused(
-        410,
-        "file_ended",
-        f"The file {upload.id} has ended or was removed. For details: GET /api/files/{upload.id}.",
-    )
-
-
-def disk_error(error: OSError) -> RetryLater:
-    return RetryLater("connection", f"The file cannot be stored now: {error.strerror}. Try again later.")

@@ -6,11 +6,11 @@ import shutil
 import time
 from pathlib import Path
 
+from weighbridge.postgres import roles
 from weighbridge.uploads import staging
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.preview import expire
 
-ROLE = "weighbridge_clean"
 SCRATCH_SECONDS = 24 * 3600  # much longer than any step keeps a scratch file
 
 
@@ -24,7 +24,7 @@ async def clean(ctx: Context) -> int:
     async with ctx.db.tx() as tx:
         uploads = await staging.expired(tx, days, pipelines)
     for upload in uploads:  # one transaction each: a large cleanup must not hold its locks for long
-        async with ctx.db.tx(ROLE) as tx:
+        async with ctx.db.tx(roles.CLEAN) as tx:
             if await staging.expire(tx, upload, days):  # an operator may have reopened it meanwhile
                 deleted += await staging.purge(tx, pipelines, upload)
     return deleted

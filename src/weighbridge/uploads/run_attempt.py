@@ -17,8 +17,9 @@ from weighbridge.postgres.transactions import Tx
 from weighbridge.uploads import queue
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.parse import parse, pipeline_of
+from weighbridge.uploads.parse import parse
 from weighbridge.uploads.promote import promote
+from weighbridge.uploads.stored_file import pipeline_of
 from weighbridge.uploads.threshold import check_threshold
 from weighbridge.uploads.upsert_sql import StagingGone
 
@@ -34,14 +35,14 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
                 await parse(attempt, ctx)
             attempt.upload = await _reload(attempt, ctx)
             journal.rows_counted(attempt.upload)
-            await check_threshold(attempt, ctx)
-            if attempt.upload.preview:
-                if await _settle(attempt, ctx, lambda tx: queue.hold(tx, lease)):
-                    journal.held(attempt.upload)
-                return
-            if not promotes:
-                await _settle(attempt, ctx, lambda tx: queue.hand_over(tx, lease))
-                return
+        await check_threshold(attempt, ctx)
+        if attempt.upload.preview:
+            if await _settle(attempt, ctx, lambda tx: queue.hold(tx, lease)):
+                journal.put_on_hold(attempt.upload)
+            return
+        if not promotes:
+            await _settle(attempt, ctx, lambda tx: queue.hand_over(tx, lease))
+            return
         with journal.timed("promote", attempt.upload.pipeline):
             await promote(attempt, ctx)
     except HandBack:
@@ -74,7 +75,7 @@ async def _retry(attempt: Attempt, ctx: Context, failure: RetryLater) -> None:
         tries = await queue.failures(tx, lease) + 1
         pause = POLICIES[failure.kind].wait(tries)
         if pause is None:
-            given_up = f"{failure.message} {tries} attempts failed."
+            given_up = f"{failure.message} Failed attempts: {tries}."
             await queue.fail(tx, lease, failure.kind, given_up)
         else:
             later = queue.Release(pause, failed=True, error=failure.message)

@@ -42,11 +42,11 @@ async def add_groups(tx: Tx, batches: Sequence[Any]) -> int:
     return await copy_batches(tx, sql.Identifier("weighbridge", "staging_groups"), batches)
 
 
-async def add_rejections(tx: Tx, scope: Scope, batches: Sequence[Any]) -> None:
+async def add_rejected_rows(tx: Tx, scope: Scope, batches: Sequence[Any]) -> None:
     """Append rows that parsing rejected. As JSON, because COPY does not work under row-level security."""
     for batch in batches:
         rows = Jsonb(batch.to_pylist())
-        await tx.execute(_SQL["add_refused_rows"], (scope.upload_id, scope.workspace_id, rows))
+        await tx.execute(_SQL["add_rejected_rows"], (scope.upload_id, scope.workspace_id, rows))
 
 
 async def expired(tx: Tx, days: int, pipelines: Sequence[Pipeline]) -> list[UUID]:

@@ -1,4 +1,4 @@
--- name: add_refused_rows
+-- name: add_rejected_rows
 INSERT INTO public.upload_rejections
     (upload_id, workspace_id, stage, row_index, line, column_name, code, message, raw, more)
 SELECT %s, %s, 'parse', r.*

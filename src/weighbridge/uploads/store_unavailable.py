@@ -8,29 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.model.retry import STORAGE
 from weighbridge.observe import journal
-from weighbridge.postgres.transactions import Tx
+from weighbridge.postgres import roles
 from weighbridge.storage import queue as storage_queue
+from weighbridge.storage import resumable
 from weighbridge.storage.queue import Deferral
 from weighbridge.storage.quota import DEFAULT_USER
 from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.queue import Known, NewUpload
 
-# Called with the upload's id, in the transaction that records it.
-OnRecorded = Callable[[Tx, UUID], Awaitable[None]]
-
 
 async def defer(
-    ctx: Context, new: NewUpload, file: Path, key: str, failure: RetryLater, on_recorded: OnRecorded | None
+    ctx: Context, new: NewUpload, file: Path, key: str, failure: RetryLater, resumable_id: UUID | None = None
 ) -> tuple[UUID | Known, UUID]:
     """Keep the file on this machine and queue it: its upload, new or existing, and the id of the queue row.
 
@@ -42,7 +38,7 @@ async def defer(
     except (OSError, RetryLater) as error:
         raise _not_queued(ctx, error) from error
     try:
-        received = await _enqueue(ctx, new, path, key, queue_id, failure, on_recorded)
+        received = await _enqueue(ctx, new, path, key, queue_id, failure, resumable_id)
     except Exception as error:
         found = await _queued(ctx, queue_id)
         if found is None:
@@ -62,12 +58,12 @@ async def _enqueue(
     key: str,
     queue_id: UUID,
     failure: RetryLater,
-    on_recorded: OnRecorded | None,
+    resumable_id: UUID | None,
 ) -> UUID | Known:
     """Record the upload and its queue row in one transaction."""
     delay = replace(STORAGE, tries=ctx.limits.storage_retries).wait(1)
     assert delay is not None
-    async with ctx.db.tx("weighbridge_intake", new.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, new.workspace_id) as tx:
         received = await uploads_queue.receive(tx, replace(new, file_url=None))
         if isinstance(received, Known):
             return received
@@ -82,11 +78,11 @@ async def _enqueue(
             max_retries=ctx.limits.storage_retries,
             delay=delay,
             error=failure.message,
-            consumers=[name for name in GENERAL_CONSUMERS if name in ctx.consumers],
+            consumers=ctx.general_consumers,
         )
         await storage_queue.defer(tx, deferral)
-        if on_recorded is not None:
-            await on_recorded(tx, received)
+        if resumable_id is not None:
+            await resumable.end_as_upload(tx, resumable_id, received, ctx.limits.resumable)
     return received
 
 

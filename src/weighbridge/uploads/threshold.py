@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import Refused
 from weighbridge.model.upload import Upload
+from weighbridge.postgres import roles
 from weighbridge.uploads import history
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.parse import pipeline_of
-from weighbridge.uploads.promote_entity import ROLE
+from weighbridge.uploads.stored_file import pipeline_of
 
 REASONS = 3  # number of reasons shown for a refused file
 
@@ -22,7 +23,7 @@ async def check_threshold(attempt: Attempt, ctx: Context) -> None:
     enough = bins.valid_share >= pipeline.min_valid or upload.force_partial
     if bins.accepted and enough:
         return
-    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PROMOTE, durable=False) as tx:
         why = _most_common(await history.reasons(tx, upload.id, REASONS))
     if not bins.accepted:
         none = (
@@ -47,8 +48,7 @@ def _most_common(reasons: Sequence[history.Reason]) -> str:
     shown = []
     for reason in reasons:
         column = f" in {reason.column_name!r}" if reason.column_name else ""
-        rows = "1 row" if reason.rows == 1 else f"{reason.rows:,} rows"
-        shown.append(f"{reason.code}{column}, {rows} ({reason.example.rstrip('.')})")
+        shown.append(f"{reason.code}{column}, {counted(reason.rows, 'row')} ({reason.example.rstrip('.')})")
     return f"Most common: {'; '.join(shown)}. "
 
 

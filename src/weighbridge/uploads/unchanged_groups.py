@@ -8,7 +8,7 @@ from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.upload import Scope
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Tx, fetch_all
-from weighbridge.uploads.upsert_sql import Batch
+from weighbridge.uploads.upsert_sql import SeqRange
 
 _SQL = load(__name__)
 
@@ -45,7 +45,7 @@ async def known_groups(tx: Tx, pipeline: Pipeline, scope: Scope, digests: dict[s
     return {row[0] for row in rows}
 
 
-async def touch(tx: Tx, pipeline: Pipeline, batch: Batch, *, spoiled: bool = False) -> None:
+async def touch(tx: Tx, pipeline: Pipeline, batch: SeqRange, *, spoiled: bool = False) -> None:
     """Record that this upload writes to the groups of the batch. A spoiled group never becomes a receipt."""
     if not pipeline.grouped:
         await tx.execute(_SQL["void_receipts"], _names(pipeline, batch.scope))

@@ -18,7 +18,7 @@ from weighbridge.postgres.transactions import Tx, fetch_all, fetch_one
 
 
 @dataclass(frozen=True)
-class Batch:
+class SeqRange:
     """The staged rows after `after` up to and including `upto`, by seq."""
 
     scope: Scope
@@ -41,7 +41,9 @@ class StagingGone(Exception):
     """Staged rows are missing: Postgres crashed, or their retention period is over. Parse the file again."""
 
 
-async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch, *, fresh: bool = False) -> Changes:
+async def upsert(
+    tx: Tx, pipeline: Pipeline, entity: Entity, batch: SeqRange, *, fresh: bool = False
+) -> Changes:
     """Write a batch. A row that exists with the same values is not touched and counts as unchanged.
 
     `fresh` inserts a batch that is probably all new without ON CONFLICT, in half the time. If a row exists after all,
@@ -179,7 +181,9 @@ def overwriting_sql(
     )
 
 
-async def rows_naming(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> list[tuple[int, int, str]]:
+async def rows_naming(
+    tx: Tx, pipeline: Pipeline, entity: Entity, batch: SeqRange
+) -> list[tuple[int, int, str]]:
     """Rows of the batch that reference a missing parent outside their key: row index, line and the ref."""
     found: list[tuple[int, int, str]] = []
     for ref in (ref for ref in entity.refs if ref.name not in entity.key):
@@ -194,7 +198,7 @@ async def rows_naming(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) 
 
 
 async def staged_lines(
-    tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch
+    tx: Tx, pipeline: Pipeline, entity: Entity, batch: SeqRange
 ) -> list[tuple[int, int, int]]:
     """Seq, row index and line of the batch's rows, in order."""
     query = sql.SQL(

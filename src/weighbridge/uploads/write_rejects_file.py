@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from weighbridge.model.rejects_layout import ADDED, SAFE, YES, escape
 from weighbridge.model.sheet import FAULTS
 from weighbridge.model.upload import Upload
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import history
 from weighbridge.uploads.rejections import Rejection
@@ -41,8 +42,8 @@ async def rejects_csv(db: Database, upload: Upload, form: RejectsForm = OPEN_ROW
     yield header_text(upload, form)
     last: Rejection | None = None
     while True:
-        async with db.tx("weighbridge_tenant", upload.workspace_id) as tx:
-            page = await history.refused_rows(tx, upload.id, last, PAGE, every=form.every)
+        async with db.tx(roles.TENANT, upload.workspace_id) as tx:
+            page = await history.rejected_rows(tx, upload.id, last, PAGE, every=form.every)
         if not page:
             return
         yield rows_text(upload, page, form)
@@ -62,8 +63,8 @@ def rows_text(upload: Upload, page: Iterable[Rejection], form: RejectsForm) -> s
 def _cells(rejection: Rejection, upload: Upload) -> list[str]:
     own, raw = _record(rejection, upload)
     reason = " ".join([rejection.message, *(rejection.more or ())])
-    place = str(upload.id), str(rejection.row_index + 1), str(rejection.line)
-    return [*own, *place, rejection.code, reason, raw]
+    origin_cells = str(upload.id), str(rejection.row_index + 1), str(rejection.line)
+    return [*own, *origin_cells, rejection.code, reason, raw]
 
 
 def _record(rejection: Rejection, upload: Upload) -> tuple[list[str], str]:

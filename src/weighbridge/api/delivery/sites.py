@@ -25,11 +25,11 @@ from weighbridge.delivery import breaker, credential_queries, credentials, sites
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.sites import Site
 from weighbridge.model.errors import ConfigError, RequestRefused
+from weighbridge.postgres import roles
 from weighbridge.postgres.errors import RowFault
 
 router = APIRouter(tags=["sites"])
 
-INTAKE = "weighbridge_intake"
 NOT_THERE = "The site or provider does not exist."
 
 
@@ -47,7 +47,7 @@ async def list_sites(
 ) -> SitesOut:
     """List the workspace's sites, by name."""
     behind = cursor.read("after", after, str, str) or ""
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await sites.page(tx, key.workspace_id, behind, limit + 1)
     page, last = cursor.page(found, limit)
     more = cursor.write(last.name) if last else None
@@ -64,7 +64,7 @@ async def list_sites(
 async def make_site(body: SiteIn, key: Key, app: TheApp) -> SiteOut:
     """Create a site. Use its id as `client_id` for files of the pipeline conversions."""
     await _known(app, body.providers)
-    async with app.db.tx(INTAKE, key.workspace_id) as tx:
+    async with app.db.tx(roles.INTAKE, key.workspace_id) as tx:
         site = await sites.make(tx, key.workspace_id, body.name, body.providers)
     if site is None:
         raise _taken()
@@ -86,7 +86,7 @@ async def change_site(site_id: UUID, body: SiteChangeIn, key: Key, app: TheApp) 
     added again."""
     try:
         await _known(app, body.providers)
-        async with app.db.tx(INTAKE, key.workspace_id) as tx:
+        async with app.db.tx(roles.INTAKE, key.workspace_id) as tx:
             site = await sites.change(tx, key.workspace_id, site_id, body.name, body.providers)
     except RowFault as fault:
         if fault.code != "unique_violation":

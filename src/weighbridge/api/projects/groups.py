@@ -30,6 +30,7 @@ from weighbridge.api.projects.models import (
 )
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
+from weighbridge.postgres import roles
 from weighbridge.projects import edits as steps
 from weighbridge.projects import groups
 from weighbridge.projects.groups import ProjectKey
@@ -61,7 +62,7 @@ async def list_groups(
     """List the project's groups, ordered by parent keyword."""
     behind = cursor.read("after", after, groups.GroupCursor, str, UUID)
     await find(app, key, project_id)
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await groups.groups(tx, ProjectKey(key.workspace_id, project_id), behind, limit + 1)
     page, last = cursor.page(found, limit)
     more = cursor.write(last.parent, last.id) if last else None
@@ -99,7 +100,7 @@ async def list_keywords(
     await find(app, key, project_id)
     if group_id is not None:
         await _group(app, key, project_id, group_id)
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         project_key = ProjectKey(key.workspace_id, project_id)
         found = await groups.keywords(tx, project_key, group_id, behind, limit + 1)
     page, last = cursor.page(found, limit)
@@ -116,7 +117,7 @@ async def list_keywords(
 async def list_merges(project_id: ProjectId, key: Key, app: TheApp) -> MergesOut:
     """List the merged words."""
     await find(app, key, project_id)
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         return _merges(await groups.merges(tx, ProjectKey(key.workspace_id, project_id)))
 
 
@@ -171,7 +172,7 @@ async def confirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: Th
 async def unconfirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> MovedOut:
     """Undo the confirmation of a group; null if grouping has moved all its keywords. The action is audited."""
     await steps.unconfirm_group(_editor(app, key, project_id), group_id)
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         left = await groups.find(tx, ProjectKey(key.workspace_id, project_id), group_id)
     return MovedOut(group=KeywordGroupOut(**vars(left)) if left else None)
 
@@ -211,7 +212,7 @@ def _editor(app: App, key: ApiKey, project_id: int) -> steps.Editor:
 
 
 async def _group(app: App, key: ApiKey, project_id: int, group_id: UUID) -> KeywordGroupOut:
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         group = await groups.find(tx, ProjectKey(key.workspace_id, project_id), group_id)
     if group is None:
         raise RequestRefused(404, "unknown_group", f"The project has no group {group_id}.")

@@ -31,6 +31,7 @@ from weighbridge.app import App
 from weighbridge.model.errors import NoProject
 from weighbridge.model.project import Project
 from weighbridge.model.project import ProjectStatus as Status
+from weighbridge.postgres import roles
 from weighbridge.projects import create as steps
 from weighbridge.projects import queue
 
@@ -70,7 +71,7 @@ async def list_projects(
 ) -> ProjectsOut:
     """List the workspace's projects, by number."""
     behind = cursor.read("after", after, int, int) or 0
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await queue.page(tx, key.workspace_id, behind, limit + 1)
     page, last = cursor.page(found, limit)
     more = cursor.write(last.id) if last else None
@@ -143,7 +144,7 @@ async def list_jobs(
     """List the project's jobs, one per file, in order of receipt."""
     behind = cursor.read("after", after, queue.JobCursor, datetime.fromisoformat, UUID)
     project = await find(app, key, project_id)
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await queue.jobs(tx, project, status=status, after=behind, limit=limit + 1)
     page, last = cursor.page(found, limit)
     more = cursor.write(last.created_at.isoformat(), last.id) if last else None
@@ -181,7 +182,7 @@ async def retry_failed_jobs(
 @needs("upload")
 async def kick_project(project_id: ProjectId, key: Key, app: TheApp) -> KickedOut:
     """Notify workers to run the project. Never required, and harmless at any time."""
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         await queue.kick(tx, project_id)
     status = await _status(app, key, project_id)
     return KickedOut(project_id=project_id, status=ProjectStatus(status.status), locked=status.locked)
@@ -196,7 +197,7 @@ async def find(app: App, key: ApiKey, project_id: int) -> Project:
 
 
 async def _status(app: App, key: ApiKey, project_id: int) -> Status:
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         status = await queue.status(tx, project_id)
     if status is None:
         raise NoProject

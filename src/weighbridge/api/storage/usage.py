@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.error_responses import documented
+from weighbridge.postgres import roles
 from weighbridge.storage import usage
 from weighbridge.storage.quota import defaults
 from weighbridge.storage.usage import Usage
@@ -67,7 +68,7 @@ async def get_usage(
 ) -> UsageOut:
     """Storage usage and quotas of the workspace and its users. A file is refused if used, queued and
     reserved bytes plus its own exceed a limit."""
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         workspace, *users = await usage.usage_and_limits(tx, defaults(app.ctx.limits))
     return UsageOut(
         workspace_id=key.workspace_id,

@@ -28,6 +28,7 @@ from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
+from weighbridge.postgres import roles
 from weighbridge.uploads import fixed_rows, history, queue
 from weighbridge.uploads.fixed_rows import NO_REJECTS
 from weighbridge.uploads.read_options import read_options
@@ -52,7 +53,7 @@ async def list_uploads(
 ) -> UploadsOut:
     """List the workspace's uploads, newest first."""
     behind = cursor.read("before", before, queue.Cursor, datetime.fromisoformat, UUID)
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await queue.recent(tx, key.workspace_id, status=status, behind=behind, limit=limit + 1)
         rejects = await fixed_rows.rejects(tx, [upload.id for upload in found])
     page, last = cursor.page(found, limit)
@@ -70,7 +71,7 @@ async def list_uploads(
 async def get_upload(upload_id: UUID, key: Key, app: TheApp) -> UploadDetail:
     """Everything about one upload: state, progress, bins, counts, columns, read options, linked uploads."""
     upload = await find(app, key, upload_id)
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         rejects = await fixed_rows.rejects(tx, [upload.id])
         links = await fixed_rows.links(tx, upload.id)
     return upload_detail(upload, rejects.get(upload.id, NO_REJECTS), links)
@@ -92,7 +93,7 @@ async def list_warnings(
     """Every assumption about the file, its unused columns and missing fields, and warnings about loaded rows."""
     behind = cursor.read("after", after, history.WarnedAt, int, str)
     upload = await find(app, key, upload_id)
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await history.warnings(tx, upload.id, behind, limit + 1)
     page, last = cursor.page(found, limit)
     more = cursor.write(last.row_index, last.code) if last else None
@@ -158,7 +159,7 @@ async def release_batch_of_upload(upload_id: UUID, key: Key, app: TheApp) -> Rel
 
 async def find(app: App, key: ApiKey, upload_id: UUID) -> Upload:
     """An upload of the key's workspace; one of another workspace is treated as unknown."""
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         upload = await queue.get(tx, upload_id)
     if upload is None:
         raise RequestRefused(

@@ -252,6 +252,7 @@ def upload_out(upload: Upload, rejects: Rejects) -> UploadOut:
         **same
         | {
             "upload_id": upload.id,
+            "held": upload.on_hold,
             "content_sha256": upload.content_sha256.hex(),
             "bins": upload.bins.as_dict(),
             "progress": progress,

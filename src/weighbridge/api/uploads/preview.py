@@ -156,7 +156,7 @@ async def list_preview_rows(
     """Rows of one kind, with the changes of each. Days whose rows are all unchanged are
     counted, but not listed."""
     upload = await find(app, key, upload_id)
-    wanted = entity or uploads_preview.pipeline_of(app.ctx, upload).grain.name
+    wanted = entity or uploads_preview.known_pipeline(app.ctx, upload).grain.name
     found = await uploads_preview.page(app.ctx, upload, Page(wanted, kind.value, after, limit + 1))
     page, last = cursor.page(found, limit)
     return PreviewRowsOut(
@@ -173,7 +173,7 @@ async def list_preview_rows(
 async def promote_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
     """Promote an upload on hold: its rows are written. The action is audited."""
     upload = await find(app, key, upload_id)
-    await uploads_preview.promote_held(app.ctx, upload, actor=f"key {key.id}")
+    await uploads_preview.promote_on_hold(app.ctx, upload, actor=f"key {key.id}")
     return DecidedOut(upload_id=upload.id, status=Status.STAGING_COMPLETE)
 
 

@@ -19,7 +19,7 @@ from weighbridge.uploads.check_request import AUTO
 from weighbridge.uploads.check_request import Request as UploadRequest
 from weighbridge.uploads.read_options import read_options
 from weighbridge.uploads.receive import tidy_name
-from weighbridge.uploads.recognise import HEAD, Fit, recognise, settle
+from weighbridge.uploads.recognise import HEAD, Fit, recognise, with_pipeline
 
 router = APIRouter(tags=["uploads"])
 _BODY = {
@@ -93,7 +93,7 @@ async def recognise_file(
         pipeline=fit.pipeline.name if fit else None,
         platform=fit.platform if fit else None,
         fits=[_out(each) for each in shown],
-        refusal=_refusal(app, settle(upload_request, fit), key) if fit else None,
+        refusal=_refusal(app, with_pipeline(upload_request, fit), key) if fit else None,
     )
 
 

@@ -253,7 +253,7 @@ async def get_file(file_id: str, key: Key, app: TheApp) -> ResumableOut:
 
 def _file_progress(upload: Upload) -> FileProgress:
     same = {name: getattr(upload, name) for name in FileProgress.model_fields if hasattr(upload, name)}
-    return FileProgress(**same, rejected=upload.bins.rejected)
+    return FileProgress(**same, held=upload.on_hold, rejected=upload.bins.rejected)
 
 
 async def _find(app: App, key: ApiKey, file_id: str) -> Resumable:

@@ -1,6 +1,6 @@
 """`POST /api/uploads`, and `POST /upload_file`: upload files as a form, or one file as the body.
 
-All files of a request are spooled before the first is recorded: a request that is refused, or breaks off,
+All files of a request are saved before the first is recorded: a request that is refused, or breaks off,
 leaves nothing behind.
 """
 
@@ -31,7 +31,7 @@ from weighbridge.storage import quota
 from weighbridge.uploads import receive, recognise
 from weighbridge.uploads.check_request import AUTO, Checked
 from weighbridge.uploads.check_request import Request as UploadRequest
-from weighbridge.uploads.receive import Received, Spooled
+from weighbridge.uploads.receive import Received, ReceivedFile
 
 router = APIRouter(tags=["uploads"])
 
@@ -138,14 +138,14 @@ class _Intake:
     upload_request: UploadRequest | None = None
     sender: Sender | None = None
     checked: dict[UUID, Checked] = field(default_factory=dict)  # the request for each file, by its grant
-    files: list[tuple[str | None, Spooled | RequestRefused]] = field(default_factory=list)
+    files: list[tuple[str | None, ReceivedFile | RequestRefused]] = field(default_factory=list)
     grants: set[UUID] = field(default_factory=set)  # bytes reserved for files in progress
 
     async def take(self, part: Part) -> None:
         if part.filename is not None:
             with _fields_first(self.fields):
                 self._sender()
-            await self._spool(part.chunks(), self.fields.get("filename") or part.filename, part.size)
+            await self._save(part.chunks(), self.fields.get("filename") or part.filename, part.size)
         elif part.name == "file":
             message = "file: expected a file, got a field without a file name. In curl: -F file=@report.csv."
             raise RequestRefused(422, "missing_filename", message)
@@ -163,9 +163,9 @@ class _Intake:
         self.fields[name] = value
 
     async def take_raw(self, request: Request) -> None:
-        await self._spool(_body(request, self.app), self.fields.get("filename"), self.length)
+        await self._save(_body(request, self.app), self.fields.get("filename"), self.length)
 
-    async def _spool(self, chunks: AsyncIterator[bytes], filename: str | None, size: int | None) -> None:
+    async def _save(self, chunks: AsyncIterator[bytes], filename: str | None, size: int | None) -> None:
         limit = self.app.ctx.limits.max_upload_bytes
         sender = self._sender()
         receive.refuse_large(size or 0, limit)
@@ -175,7 +175,9 @@ class _Intake:
         try:
             checked, chunks = await self._checked(chunks, name)
             self.checked[grant] = checked
-            self.files.append((name, await receive.spool(self.app.ctx, checked, chunks, filename, grant)))
+            self.files.append(
+                (name, await receive.save_to_scratch(self.app.ctx, checked, chunks, filename, grant))
+            )
         except RequestRefused as refusal:
             if refusal.status in (400, 408, 413):
                 raise  # ends the request: the rest cannot be read, or its size is unknown
@@ -215,11 +217,11 @@ class _Intake:
         upload_request = replace(self.upload_request, filename=name)
         if upload_request.pipeline == AUTO:
             head, chunks = await recognise.peeked(chunks)
-            upload_request = await recognise.settled(self.app.ctx, upload_request, head)
+            upload_request = await recognise.recognised_request(self.app.ctx, upload_request, head)
         return fields.checked(self.app, upload_request, self.key), chunks
 
     async def answer(self) -> JSONResponse:
-        """Record the spooled files and return the result of each."""
+        """Record the saved files and return the result of each."""
         if not self.files:
             raise RequestRefused(422, "missing_file", "file: expected at least one file, got none.")
         if len(self.files) == 1:
@@ -257,15 +259,15 @@ class _Intake:
         deferred = all("queue_id" in each for each in results)
         return JSONResponse({"uploads": results}, 207 if statuses else 202 if deferred else 201)
 
-    async def _record(self, spooled: Spooled, unstored: RetryLater | None = None) -> Received:
-        self.grants.discard(spooled.grant)
-        checked = self.checked[spooled.grant]
-        return await receive.record(self.app.ctx, checked, spooled, unstored=unstored)
+    async def _record(self, file: ReceivedFile, unstored: RetryLater | None = None) -> Received:
+        self.grants.discard(file.grant)
+        checked = self.checked[file.grant]
+        return await receive.record(self.app.ctx, checked, file, unstored=unstored)
 
     async def discard(self) -> None:
         """Clean up after a request that ended early."""
         for _, found in self.files:
-            if isinstance(found, Spooled):
+            if isinstance(found, ReceivedFile):
                 found.discard()
         for grant in self.grants:
             await quota.release(self.app.ctx, self._sender(), grant)

@@ -36,11 +36,12 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
 
     async def work(app: App) -> list[Site]:
         from weighbridge.delivery import sites
+        from weighbridge.postgres import roles
         from weighbridge.uploads.check_request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         found: list[Site] = []
-        async with app.db.tx("weighbridge_tenant", workspace_id) as tx:
+        async with app.db.tx(roles.TENANT, workspace_id) as tx:
             while page := await sites.page(tx, workspace_id, found[-1].name if found else "", 1000):
                 found += page
         return found
@@ -85,11 +86,12 @@ def create(
 
     async def work(app: App) -> Site:
         from weighbridge.delivery import sites
+        from weighbridge.postgres import roles
         from weighbridge.uploads.check_request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         await check_providers(app, *(provider or ()))
-        async with app.db.tx("weighbridge_intake", workspace_id) as tx:
+        async with app.db.tx(roles.INTAKE, workspace_id) as tx:
             made = await sites.make(tx, workspace_id, name, provider)
         if made is None:
             raise _taken(name)
@@ -168,12 +170,13 @@ def change(
 
     async def work(app: App) -> Site:
         from weighbridge.delivery import sites
+        from weighbridge.postgres import roles
         from weighbridge.postgres.errors import RowFault
 
         found = await the_site(app, site, workspace)
         await check_providers(app, *(wanted or ()))
         try:
-            async with app.db.tx("weighbridge_intake", found.workspace_id) as tx:
+            async with app.db.tx(roles.INTAKE, found.workspace_id) as tx:
                 changed = await sites.change(tx, found.workspace_id, found.id, name, wanted)
         except RowFault as fault:
             if fault.code != "unique_violation":

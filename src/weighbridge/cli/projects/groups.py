@@ -40,11 +40,12 @@ def groups(
     """List the groups of a project, ordered by parent keyword."""
 
     async def work(app: App) -> list[Group]:
+        from weighbridge.postgres import roles
         from weighbridge.projects import groups as projects_groups
 
         project = await the_project(app, workspace, number)
         project_key = projects_groups.ProjectKey(project.workspace_id, project.id)
-        async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
+        async with app.db.tx(roles.TENANT, project.workspace_id) as tx:
             return await projects_groups.groups(tx, project_key, None, limit)
 
     found = with_app(work)
@@ -220,9 +221,10 @@ async def _group(editor: Editor, group_id: UUID) -> Group:
 
 
 async def _find_group(editor: Editor, group_id: UUID) -> Group | None:
+    from weighbridge.postgres import roles
     from weighbridge.projects import groups as projects_groups
 
-    async with editor.db.tx("weighbridge_tenant", editor.key.workspace_id) as tx:
+    async with editor.db.tx(roles.TENANT, editor.key.workspace_id) as tx:
         return await projects_groups.find(tx, editor.key, group_id)
 
 

@@ -40,12 +40,13 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
     """List the projects of a workspace, by number."""
 
     async def work(app: App) -> list[Project]:
+        from weighbridge.postgres import roles
         from weighbridge.projects import queue
         from weighbridge.uploads.check_request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         found: list[Project] = []
-        async with app.db.tx("weighbridge_tenant", workspace_id) as tx:
+        async with app.db.tx(roles.TENANT, workspace_id) as tx:
             while page := await queue.page(tx, workspace_id, found[-1].id if found else 0, 1000):
                 found += page
         return found
@@ -147,13 +148,14 @@ def jobs(
     """List the jobs of a project, one per file, in order of receipt."""
 
     async def work(app: App) -> list[Job]:
+        from weighbridge.postgres import roles
         from weighbridge.projects import queue
 
         wanted = _job_status(status)
         project = await the_project(app, workspace, number)
         found: list[Job] = []
         after: queue.JobCursor | None = None
-        async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
+        async with app.db.tx(roles.TENANT, project.workspace_id) as tx:
             while page := await queue.jobs(tx, project, status=wanted, after=after, limit=1000):
                 found += page
                 after = queue.JobCursor(page[-1].created_at, page[-1].id)
@@ -261,9 +263,10 @@ async def the_project(app: App, workspace: str, number: str) -> Project:
 
 
 async def _status_of(app: App, project: Project) -> ProjectStatus:
+    from weighbridge.postgres import roles
     from weighbridge.projects import queue
 
-    async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, project.workspace_id) as tx:
         project_status = await queue.status(tx, project.id)
     assert project_status is not None
     return project_status
@@ -281,11 +284,12 @@ def _print_status(project_status: ProjectStatus, *, as_json: bool) -> None:
 
 async def _print_short(app: App, project: Project) -> None:
     from weighbridge.cli.projects.status import files_table, groups_table, remarks
+    from weighbridge.postgres import roles
     from weighbridge.projects import groups as projects_groups
     from weighbridge.projects import queue
 
     project_key = projects_groups.ProjectKey(project.workspace_id, project.id)
-    async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, project.workspace_id) as tx:
         project_status = await queue.status(tx, project.id)
         groups = await projects_groups.groups(tx, project_key, None, FIRST_GROUPS + 1)
         merges = await projects_groups.merges(tx, project_key)
@@ -308,8 +312,10 @@ async def _print_short(app: App, project: Project) -> None:
 
 async def _print_all(app: App, project: Project) -> None:
     """Print one object. It is written to a file first: a transaction must not wait for a slow reader of stdout."""
+    from weighbridge.postgres import roles
+
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=app.ctx.scratch) as file:
-        async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
+        async with app.db.tx(roles.TENANT, project.workspace_id) as tx:
             async for piece in _pieces(tx, project):
                 file.write(piece)
         file.seek(0)

@@ -30,12 +30,13 @@ def usage(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> 
     """Show storage usage and quotas of a workspace and its users."""
 
     async def work(app: App) -> list[Usage]:
+        from weighbridge.postgres import roles
         from weighbridge.storage import usage
         from weighbridge.storage.quota import defaults
         from weighbridge.uploads.check_request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
-        async with app.db.tx("weighbridge_tenant", workspace_id) as tx:
+        async with app.db.tx(roles.TENANT, workspace_id) as tx:
             return await usage.usage_and_limits(tx, defaults(app.ctx.limits))
 
     whole, *users = with_app(work)

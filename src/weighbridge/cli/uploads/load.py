@@ -161,7 +161,7 @@ async def with_previews(app: App, outcomes: list[FileResult]) -> list[FileResult
     with_preview = []
     for each in outcomes:
         found = None
-        if each.upload is not None and each.upload.held:
+        if each.upload is not None and each.upload.on_hold:
             try:
                 found = await preview(app.ctx, each.upload)
             except RequestRefused as refusal:

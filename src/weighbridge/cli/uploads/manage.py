@@ -78,7 +78,7 @@ def _state(upload: Upload) -> str:
     from weighbridge.cli.uploads.report import status_text
 
     waits = upload.storage_status == "pending_retry"
-    return f"{status_text(upload.status, held=upload.held)}{', not stored yet' if waits else ''}"
+    return f"{status_text(upload.status, on_hold=upload.on_hold)}{', not stored yet' if waits else ''}"
 
 
 @app.command()
@@ -385,6 +385,7 @@ def _whole(upload: Upload) -> dict[str, Any]:
     del values["column_report"]
     return {
         "upload_id": values.pop("id"),
+        "held": values.pop("on_hold"),
         **values,
         "content_sha256": upload.content_sha256.hex(),
         "affected_dates": [day.isoformat() for day in upload.affected_dates],

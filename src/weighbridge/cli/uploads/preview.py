@@ -80,9 +80,9 @@ def promote(upload_id: UploadId, as_json: AsJson = False) -> None:
     """Promote an upload that is on hold. A worker writes its rows."""
 
     async def work(app: App) -> None:
-        from weighbridge.uploads.preview import promote_held
+        from weighbridge.uploads.preview import promote_on_hold
 
-        await promote_held(app.ctx, await get(app, upload_id), actor="command line")
+        await promote_on_hold(app.ctx, await get(app, upload_id), actor="command line")
 
     with_app(work)
     if as_json:

@@ -38,11 +38,11 @@ def progress(names: Mapping[UUID, str], *, shown: bool) -> Iterator[Callable[[Up
         tasks = {id_: bars.add_task(name, total=None, state="waiting") for id_, name in names.items()}
 
         def on_progress(upload: Upload) -> None:
-            ended = upload.status in TERMINAL or upload.held
+            ended = upload.status in TERMINAL or upload.on_hold
             read = upload.status in (Status.PENDING, Status.PROCESSING)
             total = upload.total_rows or None
             done = upload.rows_read if read else (total or 0) if ended else upload.promoted_rows
-            state = "on hold" if upload.held else upload.status.value if ended else _WORDS[upload.status]
+            state = "on hold" if upload.on_hold else upload.status.value if ended else _WORDS[upload.status]
             bars.update(tasks[upload.id], completed=done, total=total, state=state)
             if ended:
                 bars.update(tasks[upload.id], completed=total or 1, total=total or 1)

@@ -160,8 +160,8 @@ def print_preview(name: str, preview: Preview, pipeline: Pipeline) -> None:
     out().print(f"On hold until {preview.expires_at:%Y-%m-%d %H:%M %Z}.", markup=False)
 
 
-def status_text(status: Status, *, held: bool = False) -> str:
-    return "[yellow]on hold[/]" if held else f"[{_COLOURS.get(status, 'cyan')}]{status.value}[/]"
+def status_text(status: Status, *, on_hold: bool = False) -> str:
+    return "[yellow]on hold[/]" if on_hold else f"[{_COLOURS.get(status, 'cyan')}]{status.value}[/]"
 
 
 def outcome_table(outcomes: list[FileResult], pipeline: Pipeline) -> Table:
@@ -177,7 +177,7 @@ def outcome_table(outcomes: list[FileResult], pipeline: Pipeline) -> Table:
         table.add_column(name, justify="right")
     for each, numbers in zip(outcomes, counts, strict=True):
         again = " (duplicate)" if each.duplicate else ""
-        state = status_text(each.upload.status, held=each.upload.held) if each.upload else ""
+        state = status_text(each.upload.status, on_hold=each.upload.on_hold) if each.upload else ""
         status = state + again if state else "[red]refused[/]"
         table.add_row(escape(each.file.name), status, *(f"{number:,}" for number in numbers.values()))
     return table

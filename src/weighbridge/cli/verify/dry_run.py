@@ -52,15 +52,15 @@ async def _accepted(app: App, batch: TestBatch) -> Step:
     """Receive the file up to the scratch file and check its row: the code of an upload, without the upload."""
     name = "File Accepted"
     with TemporaryDirectory(prefix="golden-path-", dir=app.ctx.scratch) as folder:
-        file = Path(folder) / "golden_path.csv"
-        file.write_bytes(batch.content)
+        path = Path(folder) / "golden_path.csv"
+        path.write_bytes(batch.content)
         try:
             checked = check_request.check(app.ctx, batch.request)
-            spooled = await receive.spool(app.ctx, checked, file, file.name)
+            file = await receive.save_to_scratch(app.ctx, checked, path, path.name)
             try:
-                bins = await asyncio.to_thread(_check_rows, app, spooled, Path(folder))
+                bins = await asyncio.to_thread(_check_rows, app, file, Path(folder))
             finally:
-                spooled.discard()
+                file.discard()
         except WeighbridgeError as error:
             return Step(name, str(error))
     return Step(
@@ -68,11 +68,9 @@ async def _accepted(app: App, batch: TestBatch) -> Step:
     )
 
 
-def _check_rows(app: App, spooled: receive.Spooled, scratch: Path) -> Bins:
+def _check_rows(app: App, file: receive.ReceivedFile, scratch: Path) -> Bins:
     pipeline = app.ctx.pipelines[PIPELINE]
-    sheet = open_sheet(
-        spooled.path, spooled.kind, count_fields=field_counter(pipeline, None), scratch=scratch
-    )
+    sheet = open_sheet(file.path, file.kind, count_fields=field_counter(pipeline, None), scratch=scratch)
     checked = check(pipeline, sheet, Scope(uuid4(), WORKSPACE), scratch=scratch)
     try:
         return checked.bins

@@ -19,6 +19,7 @@ from weighbridge.console.projects.pages import text_of
 from weighbridge.model.counts import counted
 from weighbridge.model.errors import RequestRefused
 from weighbridge.observe.redact import quote_input
+from weighbridge.postgres import roles
 from weighbridge.projects import edits as steps
 from weighbridge.projects import lookup
 from weighbridge.projects.groups import ProjectKey
@@ -143,7 +144,7 @@ async def _called(editor: steps.Editor, name: str) -> UUID:
         return UUID(name.strip())
     except ValueError:
         pass
-    async with editor.db.tx("weighbridge_tenant", editor.key.workspace_id) as tx:
+    async with editor.db.tx(roles.TENANT, editor.key.workspace_id) as tx:
         found = await lookup.groups_called(tx, editor.key, await text_of(name)) if name.strip() else []
     if not found:
         message = f"No group is called {quote_input(name)}. Enter its name or parent keyword, or choose a new group."

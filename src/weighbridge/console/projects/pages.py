@@ -18,6 +18,7 @@ from weighbridge.console.listing import PageRequest, PageRequested, href, paged
 from weighbridge.model.counts import counted
 from weighbridge.model.errors import NoProject, ProcessingLocked
 from weighbridge.pipelines.keywords.tokens import normalised
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Tx
 from weighbridge.projects import create as steps
 from weighbridge.projects import groups, lookup, overview
@@ -91,7 +92,7 @@ async def shown(
         project = await overview.details(tx, project_key)
     if project is None:
         raise NoProject
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         match tab:
             case Tab.FILES:
                 content = await _files(tx, project_key, project, state, from_file)

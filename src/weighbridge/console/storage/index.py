@@ -12,6 +12,7 @@ from weighbridge.api.access import Key, TheApp
 from weighbridge.app import App
 from weighbridge.console import layout
 from weighbridge.model.errors import RequestRefused
+from weighbridge.postgres import roles
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage import replay, usage
 from weighbridge.storage.quota import defaults
@@ -25,7 +26,7 @@ WAITING = 200
 @router.get("/storage")
 @layout.page("read")
 async def show(request: Request, key: Key, app: TheApp) -> HTMLResponse:
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         workspace, *users = await usage.usage_and_limits(tx, defaults(app.ctx.limits))
     async with app.db.tx() as tx:  # tenants cannot read the queue
         waiting = await storage_queue.waiting(tx, workspace_id=key.workspace_id, limit=WAITING)
@@ -61,7 +62,7 @@ async def _own(app: App, key: ApiKey, queue_id: UUID) -> None:
     """Refuse files of other workspaces as if they did not exist."""
     async with app.db.tx() as tx:
         upload_id = await storage_queue.upload_of(tx, queue_id)
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         upload = upload_id and await uploads_queue.get(tx, upload_id)
     if not upload:
         raise RequestRefused(404, "unknown_file", "This file is not, or no longer, in the storage queue.")

@@ -22,6 +22,7 @@ from weighbridge.console.uploads import read_options
 from weighbridge.delivery import sites
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
+from weighbridge.postgres import roles
 from weighbridge.projects import queue
 from weighbridge.uploads import browse
 from weighbridge.uploads.check_request import HIGHEST_PROJECT
@@ -36,16 +37,19 @@ KINDS: dict[str, tuple[str, browse.Filter]] = {
         "Processing",
         browse.Filter(
             (Status.PENDING, Status.PROCESSING, Status.STAGING_COMPLETE, Status.PROMOTING),
-            held=False,
+            on_hold=False,
             deferred=True,
         ),
     ),
-    "held": ("On hold", browse.Filter((Status.STAGING_COMPLETE,), held=True)),
+    "held": ("On hold", browse.Filter((Status.STAGING_COMPLETE,), on_hold=True)),
     "completed": ("Completed", browse.Filter((Status.COMPLETED, Status.PARTIAL))),
     "failed": ("Failed", browse.Filter((Status.FAILED,), set_aside=False)),
     "discarded": ("Discarded", browse.Filter((Status.FAILED,), set_aside=True)),
 }
-_RARE = ("held", "discarded")  # offered only if there are any
+_RARE = {
+    "held": "on_hold",
+    "discarded": "discarded",
+}  # offered only if there are any, by the name of their count
 
 
 @router.get("/")
@@ -76,7 +80,7 @@ async def show(
         behind=_cursor("after", requested.after),
         until=_cursor("until", requested.until),
     )
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         counts = await browse.state_counts(tx, key.workspace_id)
         found = await browse.page(tx, key.workspace_id, wanted, requested.size + 1)
         rows = found[: requested.size]
@@ -93,7 +97,7 @@ async def show(
         kinds=[
             (name, label, href("/uploads", **{**query, "kind": name if name != "all" else None}))
             for name, (label, _) in KINDS.items()
-            if name == kind or name not in _RARE or getattr(counts, name)
+            if name == kind or name not in _RARE or getattr(counts, _RARE[name])
         ],
         kind=kind,
         asked={name: value for name, value in query.items() if value},
@@ -152,7 +156,7 @@ def _summary(files: list[dict[str, Any]]) -> str:
 async def _choices(app: App, key: ApiKey, pipeline: str | None, project: int | None) -> dict[str, Any]:
     """The choices of the upload form."""
     known = app.ctx.pipelines
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         of_sites = await sites.page(tx, key.workspace_id, "", 200)
         of_projects = await queue.page(tx, key.workspace_id, 0, 200)
     return {

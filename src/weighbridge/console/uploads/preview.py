@@ -32,7 +32,7 @@ async def show(
     after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> Response:
     upload = await find(app, key, upload_id)
-    pipeline = uploads_preview.pipeline_of(app.ctx, upload)
+    pipeline = uploads_preview.known_pipeline(app.ctx, upload)
     try:
         found = await uploads_preview.preview(app.ctx, upload, operates=key.may("operate"))
         entity = entity or pipeline.grain.name
@@ -65,7 +65,7 @@ async def show(
 @router.post("/uploads/{upload_id}/promote")
 @layout.page("operate")
 async def promote(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
-    await uploads_preview.promote_held(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
+    await uploads_preview.promote_on_hold(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
     return await layout.back(
         request, f"/uploads/{upload_id}", "The upload is promoted: its rows are being written."
     )

@@ -20,6 +20,7 @@ from weighbridge.console.uploads import read_options as uploads_read_options
 from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.states import LIVE, Status
 from weighbridge.model.upload import Bins, Upload
+from weighbridge.postgres import roles
 from weighbridge.uploads import browse, fixed_rows, history
 from weighbridge.uploads import release_batch as uploads_release_batch
 from weighbridge.uploads import retry as uploads_retry
@@ -37,7 +38,7 @@ assert set(_BINS) == {each.name for each in fields(Bins)}
 @layout.page("read")
 async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTMLResponse:
     upload = await find(app, key, upload_id)
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         reasons = await history.reasons(tx, upload.id, REASONS)
         warnings = await history.warnings(tx, upload.id, None, PAGE)
         again = (await browse.sent_again(tx, [upload.id])).get(upload.id, [])
@@ -77,7 +78,7 @@ async def rows(
 ) -> HTMLResponse:
     """Rejected rows with one reason, as in the file."""
     upload = await find(app, key, upload_id)
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         behind = cursor.read("after", after, browse.RejectionCursor, int, str)
         found = await browse.rejected_for(
             tx, upload.id, browse.RejectionFilter(code, column), behind, PAGE + 1
@@ -150,7 +151,7 @@ def _visible_to(moment: history.Moment, key: ApiKey) -> history.Moment:
 
 
 def _under_way(upload: Upload) -> bool:
-    return upload.status in LIVE and not upload.held
+    return upload.status in LIVE and not upload.on_hold
 
 
 def _rows_address(upload: Upload, reason: history.Reason) -> str:

@@ -9,9 +9,10 @@ from weighbridge.delivery.slots import table
 from weighbridge.delivery.slots.base import Slot, SlotLimits
 from weighbridge.delivery.slots.leased import LeasedSlots
 from weighbridge.model.errors import RetryLater
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Database
 
-ROLE = "weighbridge_deliver"
+ROLE = roles.DELIVER
 
 
 class PostgresSlots(LeasedSlots):
