@@ -16,10 +16,11 @@ from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.delivery import queue
 from weighbridge.delivery.context import Context
 from weighbridge.delivery.deliver import deliver
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.providers.base import Batch
 from weighbridge.delivery.queue import ClaimedBatch, ClaimedRows
-from weighbridge.delivery.slots.base import Slot, SlotKey, SlotLimits
+from weighbridge.delivery.slots.base import Slot, SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError
 from weighbridge.model.errors import RetryLater
@@ -40,7 +41,7 @@ class Watched(PostgresSlots):
     def __post_init__(self) -> None:
         super().__init__(self.db, self.known)
 
-    async def acquire(self, keys: Sequence[SlotKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
+    async def acquire(self, keys: Sequence[GroupKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
         self.turns.append((len(keys), len(returned)))
         return await super().acquire(keys, returned)
 
@@ -206,7 +207,7 @@ async def test_a_claim_that_was_not_committed_takes_up_no_room(
 class Failing(PostgresSlots):
     failed = False
 
-    async def acquire(self, keys: Sequence[SlotKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
+    async def acquire(self, keys: Sequence[GroupKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
         if returned and not self.failed:
             self.failed = True
             raise ZeroDivisionError

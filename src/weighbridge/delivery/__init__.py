@@ -1,6 +1,7 @@
 """Delivery: conversions → ad platforms and webhooks, each under one order id, with proof in a ledger.
 
 context         the parts that delivery needs, and its database role
+group_key       a site and a provider
 sites           sites and their providers
 credentials     checks and stores credentials: vault encrypts them, credential_queries stores them, rotate_keys encrypts
                 them again

@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named
 
@@ -142,6 +143,10 @@ class GroupStatus:
     failed_total: int
     retry_total: int
 
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(self.site_id, self.provider_key)
+
 
 @dataclass(frozen=True)
 class ConversionStatus:
@@ -242,7 +247,7 @@ async def groups(
     *,
     site_id: UUID | None = None,
     provider_key: str | None = None,
-    after: tuple[UUID, str] | None = None,
+    after: GroupKey | None = None,
     limit: int = 1000,
 ) -> list[GroupStatus]:
     """The status of groups, by site and provider; of all workspaces if none is given."""
@@ -250,8 +255,8 @@ async def groups(
         "workspace": workspace_id,
         "site": site_id,
         "provider": provider_key,
-        "after_site": after and after[0],
-        "after_provider": after and after[1],
+        "after_site": after and after.site_id,
+        "after_provider": after and after.provider_key,
         "limit": limit,
         "most": MOST_COUNTED,
     }

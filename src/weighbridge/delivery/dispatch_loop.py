@@ -19,7 +19,8 @@ from typing import Any
 import structlog
 
 from weighbridge.delivery.context import Context, Outbound
-from weighbridge.delivery.in_flight import CALLS_AT_ONCE, GroupKey, InFlight
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.in_flight import CALLS_AT_ONCE, InFlight
 from weighbridge.delivery.prefetch import Prefetched, Prefetcher
 from weighbridge.delivery.provider_call import call_provider, closed_by, no_slot, not_sent
 from weighbridge.delivery.queue import BatchRequest, CallResult, Group, Settled
@@ -197,7 +198,7 @@ class Dispatcher:
         if result.pause:
             return self._slot_exchange.take_out(claimed.provider_key, only=None)
         if result.credentials_refused or result.breaker_failure:
-            return self._slot_exchange.take_out(claimed.provider_key, (claimed.site_id, claimed.provider_key))
+            return self._slot_exchange.take_out(claimed.provider_key, claimed.key)
         return []
 
     async def _settle_unsent(self, prefetched: Prefetched) -> None:

@@ -41,7 +41,7 @@ async def dry_run(ctx: Context, limit: int) -> list[DryRunResult]:
         sending = [*plan.probes, *plan.shares]
         requests = [BatchRequest(group.site_id, group.provider_key, share) for group, share in sending]
         sealed = await credential_queries.by_group(tx, requests)
-        found = {(each.site_id, each.provider_key): each for each in await queue.peek(tx, requests)}
+        found = {each.key: each for each in await queue.peek(tx, requests)}
     planned: dict[str, list[_GroupPlan]] = {}
     for group, _ in sending:
         if group.key in sealed and group.key in found:

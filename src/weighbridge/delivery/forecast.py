@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from uuid import UUID
 
 from weighbridge.delivery import breaker, queue
 from weighbridge.delivery.context import Outbound
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.plan import COUNTED, make_plan
 from weighbridge.postgres.transactions import Tx
 
@@ -22,11 +22,11 @@ class Forecast:
     probe: bool = False  # a few rows, to test whether the provider works again
 
 
-async def forecast(tx: Tx, outbound: Outbound, limit: int) -> dict[tuple[UUID, str], Forecast]:
+async def forecast(tx: Tx, outbound: Outbound, limit: int) -> dict[GroupKey, Forecast]:
     """Forecast for all groups of all workspaces, which share a run."""
     waiting = await queue.groups(tx, COUNTED)
     plan = await make_plan(waiting, outbound, limit, partial(breaker.probe_rows, tx))
-    found: dict[tuple[UUID, str], Forecast] = {}
+    found: dict[GroupKey, Forecast] = {}
     for group in waiting:
         probe = group.state != "CLOSED" and plan.skipped.get(group) in (None, "being_probed")
         found[group.key] = Forecast(group.queued_count, reason=plan.skipped.get(group), probe=probe)

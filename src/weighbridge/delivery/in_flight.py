@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from uuid import UUID
 
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.run_signals import RunSignals
 from weighbridge.delivery.slots.base import SlotLimits
 
 CALLS_AT_ONCE = 32  # of a provider, where no limit is set
 FAST = 1.0  # seconds; after a successful call that took less, batches of its provider are prefetched
 PREFETCHED = 2  # batches of a group beyond its slots: one that is ready, and one that is being claimed
-
-GroupKey = tuple[UUID, str]  # a site and a provider
 
 
 @dataclass

@@ -8,12 +8,11 @@ from datetime import datetime
 from uuid import UUID
 
 from weighbridge.delivery.conversions import MOST_COUNTED
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named
 
 _SQL = load(__name__)
-
-Key = tuple[UUID, str]  # site and provider
 
 
 @dataclass(frozen=True)
@@ -72,10 +71,10 @@ async def recent(tx: Tx, watched: LedgerFilter, limit: int) -> list[RecentCall]:
     ]
 
 
-async def recent_counts(tx: Tx, groups: Sequence[Key]) -> dict[Key, RecentCalls]:
+async def recent_counts(tx: Tx, groups: Sequence[GroupKey]) -> dict[GroupKey, RecentCalls]:
     params = {"sites": [site for site, _ in groups], "providers": [provider for _, provider in groups]}
     return {
-        (site, provider): RecentCalls(*rest)
+        GroupKey(site, provider): RecentCalls(*rest)
         for site, provider, *rest in await fetch_all(tx, _SQL["recent_counts"], params)
     }
 

@@ -15,7 +15,8 @@ import structlog
 from weighbridge.delivery import credential_queries, queue
 from weighbridge.delivery.context import ROLE, Context, Outbound, unsealed
 from weighbridge.delivery.credential_queries import SealedCredentials
-from weighbridge.delivery.in_flight import GroupKey, InFlight
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.providers.base import Batch, Credentials
 from weighbridge.delivery.queue import BatchRequest, ClaimedBatch, Group, Settled
 from weighbridge.delivery.settle import RunCounts
@@ -36,7 +37,7 @@ class Prefetched:
 
     @property
     def key(self) -> GroupKey:
-        return self.claimed.site_id, self.claimed.provider_key
+        return self.claimed.key
 
     @property
     def batch(self) -> Batch:
@@ -70,9 +71,8 @@ class Prefetcher:
 
     def plan(self, shares: Sequence[tuple[Group, int]]) -> None:
         for group, share in shares:
-            key = (group.site_id, group.provider_key)
-            self._unclaimed[key] = share
-            self._groups.setdefault(group.provider_key, deque()).append(key)
+            self._unclaimed[group.key] = share
+            self._groups.setdefault(group.provider_key, deque()).append(group.key)
 
     @property
     def has_plan(self) -> bool:
@@ -126,7 +126,7 @@ class Prefetcher:
             async with AsyncExitStack() as until_commit, self._ctx.db.tx(ROLE) as tx:
                 sealed = await credential_queries.by_group(tx, requests)
                 opened = {key: self._unseal(each) for key, each in sealed.items()}
-                readable = [each for each in requests if opened.get((each.site_id, each.provider_key))]
+                readable = [each for each in requests if opened.get(each.key)]
                 # One claim at a time until its commit: another would read past all rows that this one has locked.
                 await until_commit.enter_async_context(self._claim_lock)
                 # Before the claim: a worker that freezes right after it must not take its lease for fresh.
@@ -135,18 +135,17 @@ class Prefetcher:
             await asyncio.sleep(0)  # the next claim begins before these rows are read
             claimed = await found.read()
         finally:
-            with_rows = {(each.site_id, each.provider_key) for each in claimed if each.conversions}
-            for key in {(each.site_id, each.provider_key) for each in requests} - with_rows:
+            with_rows = {each.key for each in claimed if each.conversions}
+            for key in {each.key for each in requests} - with_rows:
                 self._unclaimed[key] = 0
                 self._in_flight.remove_batch(key)
         self.found_rows = self.found_rows or bool(claimed)
         prefetched: list[Prefetched] = []
         for each in claimed:
             self._tally.add(Settled(0, each.expired, 0))
-            key = (each.site_id, each.provider_key)
-            credentials = opened[key]
+            credentials = opened[each.key]
             if each.conversions and credentials:
-                prefetched.append(Prefetched(each, credentials, sealed[key].version, leased_at))
+                prefetched.append(Prefetched(each, credentials, sealed[each.key].version, leased_at))
         return prefetched
 
     def _unseal(self, sealed: SealedCredentials) -> Credentials | None:

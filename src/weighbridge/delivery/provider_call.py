@@ -11,7 +11,7 @@ from time import monotonic
 import structlog
 
 from weighbridge.delivery.context import Outbound
-from weighbridge.delivery.in_flight import GroupKey
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.prefetch import Prefetched
 from weighbridge.delivery.providers.base import Confirms
 from weighbridge.delivery.queue import CallResult, ClaimedBatch
@@ -77,7 +77,7 @@ def closed_by(result: CallResult) -> GroupKey | str | None:
     """The provider or the group that this call closes: a pause, or refused credentials. None: neither."""
     if result.pause:
         return result.claimed.provider_key
-    return (result.claimed.site_id, result.claimed.provider_key) if result.credentials_refused else None
+    return result.claimed.key if result.credentials_refused else None
 
 
 def not_sent(claimed: ClaimedBatch) -> CallResult:

@@ -15,6 +15,7 @@ from psycopg import AsyncCursor
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.model.delivery import Conversion, Outcome, Verdict
 from weighbridge.model.retry import Backoff
 from weighbridge.postgres.queries import load
@@ -44,8 +45,8 @@ class Group:
     unused: bool  # the site no longer uses the provider
 
     @property
-    def key(self) -> tuple[UUID, str]:
-        return (self.site_id, self.provider_key)
+    def key(self) -> GroupKey:
+        return GroupKey(self.site_id, self.provider_key)
 
     @property
     def name(self) -> str:
@@ -60,6 +61,10 @@ class BatchRequest:
     provider_key: str
     limit: int
 
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(self.site_id, self.provider_key)
+
 
 @dataclass(frozen=True)
 class ClaimedBatch:
@@ -71,6 +76,10 @@ class ClaimedBatch:
     now: datetime
     conversions: tuple[Conversion, ...]
     expired: int  # refused while they were claimed
+
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(self.site_id, self.provider_key)
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,10 @@ class PendingConfirmation:
     request_id: str
     rows: int
     tries: int
+
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(self.site_id, self.provider_key)
 
 
 async def groups(tx: Tx, most: int) -> list[Group]:

@@ -10,9 +10,10 @@ from math import inf
 from time import monotonic
 
 from weighbridge.delivery.context import Outbound
-from weighbridge.delivery.in_flight import CALLS_AT_ONCE, GroupKey, InFlight
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.in_flight import CALLS_AT_ONCE, InFlight
 from weighbridge.delivery.prefetch import Prefetched
-from weighbridge.delivery.slots.base import Slot, SlotKey
+from weighbridge.delivery.slots.base import Slot
 
 LINGER = 0.005  # seconds for which a free slot, or one to release, waits for others
 
@@ -27,7 +28,7 @@ class _Ended:
 
     @property
     def key(self) -> GroupKey:
-        return self.slot.key.site_id, self.slot.key.provider_key
+        return self.slot.key
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class SlotExchange:
         now = monotonic()
         acquired: Sequence[Slot | None] = [None] * len(batches)
         try:
-            wanted = [SlotKey(*each.key) for each in batches]
+            wanted = [each.key for each in batches]
             acquired = await self._outbound.slots.acquire(wanted, [each.slot for each in ended])
         finally:  # also after an error: no batch may wait for these slots for ever
             for each in ended:

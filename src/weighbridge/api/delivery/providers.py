@@ -22,6 +22,7 @@ from weighbridge.api.error_responses import documented
 from weighbridge.delivery import conversions
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import GroupStatus
+from weighbridge.delivery.group_key import GroupKey
 
 router = APIRouter(tags=["conversions"])
 
@@ -45,7 +46,7 @@ async def list_groups(
     after: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
 ) -> GroupsOut:
     """List the workspace's groups (site and provider): queued and failed conversions, and what blocks deliveries."""
-    behind = cursor.read("after", after, lambda *parts: parts, UUID, str)
+    behind = cursor.read("after", after, GroupKey, UUID, str)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.groups(
             tx, key.workspace_id, site_id=site_id, provider_key=provider, after=behind, limit=limit + 1

@@ -23,6 +23,7 @@ from weighbridge.delivery import conversions, ledger, sites
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import GroupStatus
 from weighbridge.delivery.forecast import Forecast, forecast
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.ledger import LedgerFilter, RecentCalls
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
@@ -97,7 +98,7 @@ async def shown(
 ) -> HTMLResponse:
     """`group`: the cursor of the page of groups."""
     watched = LedgerFilter(key.workspace_id, wanted.site_id, wanted.provider)
-    behind = cursor.read("group", group, lambda *parts: parts, UUID, str)
+    behind = cursor.read("group", group, GroupKey, UUID, str)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.groups(
             tx,
@@ -108,9 +109,7 @@ async def shown(
             limit=GROUPS + 1,
         )
         statuses = found[:GROUPS]
-        recent_calls = await ledger.recent_counts(
-            tx, [(each.site_id, each.provider_key) for each in statuses]
-        )
+        recent_calls = await ledger.recent_counts(tx, [each.key for each in statuses])
         errors = await ledger.errors(tx, watched)
         recent = await ledger.recent(tx, watched, CALLS)
         known = await sites.page(tx, key.workspace_id, "", SITES)
@@ -190,7 +189,7 @@ async def put_back(app: App, selection: sites.Requeue) -> str:
     return "1 conversion is queued again." if count == 1 else f"{count:,} conversions are queued again."
 
 
-async def _forecast(tx: Tx, app: App) -> dict[tuple[UUID, str], Forecast] | None:
+async def _forecast(tx: Tx, app: App) -> dict[GroupKey, Forecast] | None:
     """What the next run would send; None if this process has no vault key."""
     if app.ctx.outbound is None:
         return None
@@ -199,15 +198,14 @@ async def _forecast(tx: Tx, app: App) -> dict[tuple[UUID, str], Forecast] | None
 
 def _group(
     status: GroupStatus,
-    recent_calls: dict[tuple[UUID, str], RecentCalls],
-    shares: dict[tuple[UUID, str], Forecast] | None,
+    recent_calls: dict[GroupKey, RecentCalls],
+    shares: dict[GroupKey, Forecast] | None,
 ) -> Group:
-    key = (status.site_id, status.provider_key)
-    next_run = (shares or {}).get(key)
+    next_run = (shares or {}).get(status.key)
     trouble = _trouble(status, next_run)
     return Group(
         status=status,
-        recent_calls=recent_calls[key],
+        recent_calls=recent_calls[status.key],
         next_run=next_run,
         trouble=trouble,
         stuck=trouble in STUCK,

@@ -23,7 +23,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from weighbridge.delivery.slots.base import Slot, SlotLimits
+from weighbridge.delivery.slots.base import Slot, SlotLimits, global_key, site_key
 from weighbridge.delivery.slots.leased import LeasedSlots
 from weighbridge.model.errors import ConfigError
 
@@ -77,7 +77,7 @@ end
 class RedisSlots(LeasedSlots):
     """Semaphores in Redis; the key names are fixed."""
 
-    keeper = "redis"
+    backend = "redis"
 
     def __init__(self, url: str, limits: SlotLimits) -> None:
         """ConfigError if the address is invalid. It connects later."""
@@ -96,9 +96,9 @@ class RedisSlots(LeasedSlots):
             self.limits.per_provider,
         ]
         for slot in wanted:
-            site = numbers.setdefault(slot.key.site_key, len(numbers) + 1)
+            site = numbers.setdefault(site_key(slot.key), len(numbers) + 1)
             provider = (
-                numbers.setdefault(slot.key.global_key, len(numbers) + 1) if self.limits.per_provider else 0
+                numbers.setdefault(global_key(slot.key), len(numbers) + 1) if self.limits.per_provider else 0
             )
             args += [str(slot.token), site, provider]
         async with asyncio.timeout(CALL_TIMEOUT):
@@ -106,7 +106,7 @@ class RedisSlots(LeasedSlots):
         return {slot.token for slot, granted in zip(wanted, answer, strict=True) if granted}
 
     async def _release_slots(self, slots: Sequence[Slot]) -> None:
-        keys = [key for each in slots for key in (each.key.site_key, each.key.global_key)]
+        keys = [key for each in slots for key in (site_key(each.key), global_key(each.key))]
         async with asyncio.timeout(CALL_TIMEOUT):
             await self._release_script(keys=keys, args=[str(each.token) for each in slots])
 
