@@ -19,7 +19,7 @@ from weighbridge.delivery.deliver import deliver
 from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.providers.base import Batch
-from weighbridge.delivery.queue import ClaimedBatch, ClaimedRows
+from weighbridge.delivery.queue import CallBatch, ClaimedRows
 from weighbridge.delivery.slots.base import Slot, SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError
@@ -161,7 +161,7 @@ async def test_what_is_being_claimed_when_credentials_are_refused_is_not_sent(
     claimed, refused = asyncio.Event(), asyncio.Event()
     read = ClaimedRows.read
 
-    async def late(found: ClaimedRows) -> list[ClaimedBatch]:
+    async def late(found: ClaimedRows) -> list[CallBatch]:
         if len(google.batches) == 3:
             claimed.set()
             await refused.wait()
@@ -298,7 +298,7 @@ async def test_one_provider_claims_ahead_and_the_others_have_their_calls(
 
 def test_ahead_there_are_two_rounds_and_two_batches_of_a_group() -> None:
     in_flight, limits = InFlight(), SlotLimits(per_site=2, per_provider=4)
-    keys = [(UUID(int=n), "google_ads") for n in range(20)]
+    keys = [GroupKey(UUID(int=n), "google_ads") for n in range(20)]
     assert in_flight.claimable("google_ads", limits) == 4
     for key in keys[:4]:
         in_flight.add_batch(key)

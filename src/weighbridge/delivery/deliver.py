@@ -12,7 +12,7 @@ from weighbridge.delivery.dispatch_loop import Dispatcher
 from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.plan import COUNTED, make_plan
 from weighbridge.delivery.queue import Group
-from weighbridge.delivery.settle import RunCounts
+from weighbridge.delivery.run_counts import RunCounts
 
 
 async def deliver(ctx: Context, worker: str, limit: int, in_flight: InFlight | None = None) -> RunCounts:

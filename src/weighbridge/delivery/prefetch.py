@@ -17,9 +17,9 @@ from weighbridge.delivery.context import ROLE, Context, Outbound, unsealed
 from weighbridge.delivery.credential_queries import SealedCredentials
 from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.in_flight import InFlight
-from weighbridge.delivery.providers.base import Batch, Credentials
-from weighbridge.delivery.queue import BatchRequest, ClaimedBatch, Group, Settled
-from weighbridge.delivery.settle import RunCounts
+from weighbridge.delivery.providers.base import Credentials
+from weighbridge.delivery.queue import BatchRequest, CallBatch, Group, Settled
+from weighbridge.delivery.run_counts import RunCounts
 from weighbridge.delivery.vault import VaultError
 
 log = structlog.get_logger()
@@ -29,27 +29,14 @@ log = structlog.get_logger()
 class Prefetched:
     """A claimed batch that waits for its call."""
 
-    claimed: ClaimedBatch
+    batch: CallBatch
     credentials: Credentials
     version: int  # of the credentials
     leased_at: float  # monotonic
-    dry_run: bool = False
 
     @property
     def key(self) -> GroupKey:
-        return self.claimed.key
-
-    @property
-    def batch(self) -> Batch:
-        claimed = self.claimed
-        return Batch(
-            claimed.site_id,
-            claimed.conversions,
-            self.credentials,
-            claimed.now,
-            claimed.id,
-            dry_run=self.dry_run,
-        )
+        return self.batch.key
 
 
 class Prefetcher:
@@ -63,9 +50,9 @@ class Prefetcher:
         self._in_flight = in_flight
         self._unclaimed: dict[GroupKey, int] = {}  # rows of each share
         self._groups: dict[str, deque[GroupKey]] = {}  # by provider, in their turn
-        # Groups whose credentials were refused, and providers that asked for a pause: a claim that began before this
-        # moment may not have seen it in the database.
-        self._closed: dict[GroupKey | str, float] = {}
+        # Groups whose credentials were refused, and providers that asked for a pause: batches of a claim that began
+        # before this moment are not sent.
+        self._blocked_before: dict[GroupKey | str, float] = {}
         self._claim_lock = asyncio.Lock()
         self.found_rows = False  # by any claim of this run
 
@@ -83,17 +70,18 @@ class Prefetcher:
         """Claim nothing more."""
         self._groups.clear()
 
-    def close(self, target: GroupKey | str) -> None:
-        """Claim nothing of this group or provider until `close_written`."""
-        self._closed[target] = inf
+    def block(self, target: GroupKey | str) -> None:
+        """Claim nothing of this group or provider until `block_written`."""
+        self._blocked_before[target] = inf
 
-    def close_written(self, target: GroupKey | str) -> None:
+    def block_written(self, target: GroupKey | str) -> None:
         """Claims that begin from now on see it in the database."""
-        self._closed[target] = monotonic()
+        self._blocked_before[target] = monotonic()
 
-    def is_closed(self, key: GroupKey, moment: float) -> bool:
-        """A claim that began at `moment` may not have seen that its group is closed."""
-        return max(self._closed.get(key, 0), self._closed.get(key[1], 0)) > moment
+    def is_blocked(self, key: GroupKey, moment: float) -> bool:
+        """A claim that began at `moment` may not have seen that its group or provider is blocked."""
+        blocked = self._blocked_before
+        return max(blocked.get(key, 0), blocked.get(key.provider_key, 0)) > moment
 
     def next_requests(self) -> list[BatchRequest]:
         """The next batches that the limits allow, each group in its turn."""
@@ -107,11 +95,11 @@ class Prefetcher:
                 key = groups.popleft()
                 if not self._unclaimed[key]:  # its credentials cannot be read, or it has no more rows
                     continue
-                if not self._in_flight.may_claim(key, limits) or self.is_closed(key, monotonic()):
+                if not self._in_flight.may_claim(key, limits) or self.is_blocked(key, monotonic()):
                     groups.append(key)
                     continue
                 size = min(self._unclaimed[key], self._outbound.providers[provider_key].max_batch)
-                requests.append(BatchRequest(*key, size))
+                requests.append(BatchRequest(key, size))
                 self._unclaimed[key] -= size
                 self._in_flight.add_batch(key)
                 claimable -= 1
@@ -121,7 +109,7 @@ class Prefetcher:
 
     async def claim(self, requests: Sequence[BatchRequest]) -> list[Prefetched]:
         """Groups whose credentials cannot be read are skipped; a group without rows is not asked again."""
-        claimed: list[ClaimedBatch] = []
+        claimed: list[CallBatch] = []
         try:
             async with AsyncExitStack() as until_commit, self._ctx.db.tx(ROLE) as tx:
                 sealed = await credential_queries.by_group(tx, requests)
@@ -152,9 +140,9 @@ class Prefetcher:
         try:
             return unsealed(self._outbound, sealed)
         except VaultError as error:
-            known = (sealed.site_id, sealed.provider_key, sealed.version)
-            if known not in self._in_flight.signals.unreadable:
-                self._in_flight.signals.unreadable.add(known)
+            known = (sealed.key, sealed.version)
+            if known not in self._in_flight.unreadable:
+                self._in_flight.unreadable.add(known)
                 log.error("Credentials cannot be read", provider_key=sealed.provider_key, reason=str(error))
             self._tally.skipped["credentials_unreadable"] += 1
             return None

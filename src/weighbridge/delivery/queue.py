@@ -57,36 +57,26 @@ class Group:
 class BatchRequest:
     """How many rows of a group may be claimed."""
 
-    site_id: UUID
-    provider_key: str
+    key: GroupKey
     limit: int
-
-    @property
-    def key(self) -> GroupKey:
-        return GroupKey(self.site_id, self.provider_key)
 
 
 @dataclass(frozen=True)
-class ClaimedBatch:
-    """Rows of one group that are sent in one call. Its id is also the token of its lease."""
+class CallBatch:
+    """Rows of one group for one call, claimed or only read. The id of a claimed batch is the token of its lease."""
 
     id: UUID
-    site_id: UUID
-    provider_key: str
-    now: datetime
+    key: GroupKey
+    now: datetime  # the database's
     conversions: tuple[Conversion, ...]
-    expired: int  # refused while they were claimed
-
-    @property
-    def key(self) -> GroupKey:
-        return GroupKey(self.site_id, self.provider_key)
+    expired: int  # rows that the claim refuses
 
 
 @dataclass(frozen=True)
 class CallResult:
     """The result of a call: an outcome per row, and its meaning for the breaker, the credentials and the ledger."""
 
-    claimed: ClaimedBatch
+    batch: CallBatch
     outcomes: Sequence[Outcome]
     uses_retry: bool = True  # its temporary errors count as retries
     duration_ms: int = 0
@@ -145,7 +135,7 @@ class ClaimedRows:
     requests: Sequence[BatchRequest]
     batches: Sequence[UUID]
 
-    async def read(self) -> list[ClaimedBatch]:
+    async def read(self) -> list[CallBatch]:
         return _batches(await self.cursor.fetchall(), self.requests, self.batches)
 
 
@@ -159,7 +149,7 @@ async def claim(tx: Tx, worker: str, lease: timedelta, requests: Sequence[BatchR
     return ClaimedRows(cursor, requests, batches)
 
 
-async def peek(tx: Tx, requests: Sequence[BatchRequest]) -> list[ClaimedBatch]:
+async def peek(tx: Tx, requests: Sequence[BatchRequest]) -> list[CallBatch]:
     """The rows that a claim would return, without claiming them."""
     rows = await fetch_all(tx, _SQL["peek"], _columns(requests))
     return _batches(rows, requests, [uuid4() for _ in requests])
@@ -167,15 +157,15 @@ async def peek(tx: Tx, requests: Sequence[BatchRequest]) -> list[ClaimedBatch]:
 
 def _columns(requests: Sequence[BatchRequest]) -> tuple[list[UUID], list[str], list[int]]:
     return (
-        [each.site_id for each in requests],
-        [each.provider_key for each in requests],
+        [each.key.site_id for each in requests],
+        [each.key.provider_key for each in requests],
         [each.limit for each in requests],
     )
 
 
 def _batches(
     rows: Sequence[tuple[Any, ...]], requests: Sequence[BatchRequest], batches: Sequence[UUID]
-) -> list[ClaimedBatch]:
+) -> list[CallBatch]:
     """Batches from the rows of a claim: refused rows first, then those of each request; the first has the time."""
     if not rows:
         return []
@@ -183,10 +173,9 @@ def _batches(
     refused = Counter(row[0] for row in takewhile(lambda row: not row[1], rows))
     live = {place: list(same) for place, same in groupby(rows[refused.total() :], key=itemgetter(0))}
     return [
-        ClaimedBatch(
+        CallBatch(
             batches[place - 1],
-            requests[place - 1].site_id,
-            requests[place - 1].provider_key,
+            requests[place - 1].key,
             now + timedelta(microseconds=place - 1),
             tuple(map(_conversion, live.get(place, ()))),
             refused[place],
@@ -209,11 +198,11 @@ async def settle(tx: Tx, calls: Sequence[CallResult], retries: Backoff) -> dict[
     for call in calls:
         known: dict[Outcome, int] = {}
         before, number = None, 0
-        for conversion, outcome in zip(call.claimed.conversions, call.outcomes, strict=True):
+        for conversion, outcome in zip(call.batch.conversions, call.outcomes, strict=True):
             if outcome is not before:
                 before, number = outcome, known.setdefault(outcome, len(known))
             if number:  # most calls have one outcome for all rows
-                batches.append(call.claimed.id)
+                batches.append(call.batch.id)
                 ids.append(conversion.id)
                 numbers.append(number)
         outcomes += [_outcome(call, number, outcome) for outcome, number in known.items()]
@@ -227,7 +216,7 @@ async def settle(tx: Tx, calls: Sequence[CallResult], retries: Backoff) -> dict[
 
 def _outcome(call: CallResult, number: int, outcome: Outcome) -> dict[str, Any]:
     return {
-        "batch_id": str(call.claimed.id),
+        "batch_id": str(call.batch.id),
         "n": number,
         "status": outcome.verdict.value,
         "code": outcome.code,
@@ -243,8 +232,8 @@ def _outcome(call: CallResult, number: int, outcome: Outcome) -> dict[str, Any]:
 
 def _result(call: CallResult) -> dict[str, Any]:
     return {
-        "batch_id": str(call.claimed.id),
-        "claimed_at": call.claimed.now.isoformat(),
+        "batch_id": str(call.batch.id),
+        "claimed_at": call.batch.now.isoformat(),
         "pause_seconds": call.pause and call.pause.total_seconds(),
         "duration_ms": call.duration_ms,
         "request_id": call.request_id,
