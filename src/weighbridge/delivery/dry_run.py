@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from time import monotonic
 from uuid import uuid4
 
-from weighbridge.delivery import breaker, credential_queries, queue
+from weighbridge.delivery import credential_queries, queue
 from weighbridge.delivery.context import ROLE, Context, Outbound, outbound_of, unsealed
 from weighbridge.delivery.credential_queries import SealedCredentials
-from weighbridge.delivery.plan import COUNTED, make_plan
+from weighbridge.delivery.forecast import expected_plan
 from weighbridge.delivery.provider_call import call_provider
 from weighbridge.delivery.queue import BatchRequest, CallBatch, Group
 from weighbridge.delivery.vault import VaultError
@@ -34,8 +33,7 @@ async def dry_run(ctx: Context, limit: int) -> list[DryRunResult]:
     """Let the providers validate at most `limit` conversions, with the groups and shares of a run."""
     outbound = outbound_of(ctx)
     async with ctx.db.tx(ROLE) as tx:
-        waiting = await queue.groups(tx, COUNTED)
-        plan = await make_plan(waiting, outbound, limit, partial(breaker.probe_rows, tx))
+        plan, _ = await expected_plan(tx, outbound, limit)
         sending = [*plan.probes, *plan.shares]
         requests = [BatchRequest(group.key, share) for group, share in sending]
         sealed = await credential_queries.by_group(tx, requests)
