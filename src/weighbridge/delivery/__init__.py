@@ -2,7 +2,7 @@
 
 context         the parts that delivery needs, and its database role
 group_key       a site and a provider
-sites           sites and their providers
+sites           sites and their providers; sales: the sales of sites
 credentials     checks and stores credentials: vault encrypts them, credential_queries stores them, rotate_keys encrypts
                 them again
 receive_conversions  conversions over HTTP → sales, and with them rows of the queue
@@ -17,6 +17,6 @@ run_counts      counts of one run; run_signals: signals between the concurrent r
 providers/      an adapter for each provider
 confirm         conversions that a provider checks later
 forecast        the next run, without sending; dry_run has the providers check it
-conversions     queries of conversions and groups for people; ledger: of the ledger
+conversions     queries of conversions and groups for people; ledger: of calls and their results
 upload_webhooks finished uploads → the webhooks of sites
 """

@@ -77,7 +77,7 @@ async def next_version(tx: Tx, site_id: UUID, provider_key: str) -> int:
     return int(row[0])
 
 
-async def store(tx: Tx, site_id: UUID, provider_key: str, sealed: Sealed, actor: str) -> bool:
+async def set_credentials(tx: Tx, site_id: UUID, provider_key: str, sealed: Sealed, actor: str) -> bool:
     """Store encrypted credentials. False: a later version is already stored."""
     params = (site_id, provider_key, sealed.version, sealed.key_id, sealed.nonce, sealed.ciphertext, actor)
     row = await fetch_one(tx, _SQL["set_credentials"], params)

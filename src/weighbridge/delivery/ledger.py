@@ -25,6 +25,25 @@ class LedgerFilter:
 
 
 @dataclass(frozen=True)
+class LedgerEntry:
+    """A row of provider_upload_attempts."""
+
+    batch_id: UUID
+    site_id: UUID
+    provider_key: str
+    phase: str
+    claimed_count: int | None
+    completed_count: int | None
+    failed_count: int | None
+    retry_count: int | None
+    duration_ms: int | None
+    provider_request_id: str | None
+    error_code: str | None
+    error_category: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True)
 class RecentCall:
     """The STARTED and FINISHED entries of one call, combined."""
 
@@ -61,6 +80,17 @@ class ErrorCounts:
     failed: int  # at most MOST_COUNTED
     waiting: int  # waiting for a retry, at most MOST_COUNTED
     sentence: str | None  # an example message
+
+
+async def of_batch(tx: Tx, batch_id: UUID) -> list[LedgerEntry]:
+    """The STARTED entry of a call and, if it has ended, FINISHED."""
+    return [LedgerEntry(**row) for row in await fetch_named(tx, _SQL["ledger_of_batch"], (batch_id,))]
+
+
+async def of_site(tx: Tx, site_id: UUID, provider_key: str | None, limit: int) -> list[LedgerEntry]:
+    """The entries of a group, newest first."""
+    params = {"site": site_id, "provider": provider_key, "limit": limit}
+    return [LedgerEntry(**row) for row in await fetch_named(tx, _SQL["ledger_of_site"], params)]
 
 
 async def recent(tx: Tx, watched: LedgerFilter, limit: int) -> list[RecentCall]:

@@ -116,6 +116,17 @@ class PendingConfirmation:
         return GroupKey(self.site_id, self.provider_key)
 
 
+@dataclass(frozen=True)
+class FailedFilter:
+    """Filters for failed conversions; None: any. Those of canceled sales never match."""
+
+    site_id: UUID | None = None
+    provider_key: str | None = None
+    category: str | None = None
+    code: str | None = None
+    sales: Sequence[UUID] | None = None
+
+
 async def groups(tx: Tx, most: int) -> list[Group]:
     """All groups with due rows; at most `most` rows of each are counted."""
     return [Group(**row) for row in await fetch_named(tx, _SQL["groups"], (most,))]
@@ -262,6 +273,28 @@ async def recover_stuck(tx: Tx, min_age_minutes: int) -> int:
     return await _number(tx, "recover_stuck_offline_conversion_jobs", (min_age_minutes,))
 
 
+async def count_failed(tx: Tx, wanted: FailedFilter, workspace_id: UUID | None) -> dict[UUID, int]:
+    """How many conversions `requeue` would queue, by workspace; of all workspaces if none is given."""
+    return dict(await fetch_all(tx, _SQL["count_failed"], _failed_params(wanted, workspace_id)))
+
+
+async def requeue(tx: Tx, wanted: FailedFilter, workspace_id: UUID, actor: str) -> int:
+    """Queue failed conversions of a workspace again; returns how many. The action is audited."""
+    params = {**_failed_params(wanted, workspace_id), "actor": actor}
+    return await _number(tx, "requeue_deliveries", params)
+
+
+def _failed_params(wanted: FailedFilter, workspace_id: UUID | None) -> dict[str, Any]:
+    return {
+        "workspace": workspace_id,
+        "sales": None if wanted.sales is None else list(wanted.sales),
+        "site": wanted.site_id,
+        "provider": wanted.provider_key,
+        "category": wanted.category,
+        "code": wanted.code,
+    }
+
+
 async def watch(tx: Tx, ahead: timedelta, limit: int) -> int:
     """Refuse expired rows and alert about rows that expire soon; returns how many were refused."""
     return await _number(tx, "watch_deliveries", (ahead, limit))
@@ -291,7 +324,7 @@ async def register_providers(
             await tx.execute(_SQL["register_provider"], (key, list(clicks), window, from_event))
 
 
-async def _number(tx: Tx, query: str, params: tuple[Any, ...]) -> int:
+async def _number(tx: Tx, query: str, params: tuple[Any, ...] | dict[str, Any]) -> int:
     row = await fetch_one(tx, _SQL[query], params)
     assert row is not None
     return int(row[0])

@@ -35,6 +35,20 @@ SELECT weighbridge.enqueue_conversions(%s, %s, %s, %s, %s)
 -- name: recover_stuck_offline_conversion_jobs
 SELECT public.recover_stuck_offline_conversion_jobs(%s)
 
+-- name: count_failed
+-- Number of rows that weighbridge.requeue_deliveries would requeue, by workspace.
+SELECT q.workspace_id, count(*) FROM public.offline_conversion_queue q
+WHERE q.status = 'FAILED' AND (%(workspace)s::uuid IS NULL OR q.workspace_id = %(workspace)s)
+  AND (%(sales)s::uuid[] IS NULL OR q.sale_id = ANY (%(sales)s))
+  AND (%(site)s::uuid IS NULL OR q.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
+  AND (%(category)s::text IS NULL OR q.provider_error_category = %(category)s)
+  AND (%(code)s::text IS NULL OR q.provider_error_code = %(code)s)
+  AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED'
+GROUP BY q.workspace_id ORDER BY q.workspace_id
+
+-- name: requeue_deliveries
+SELECT weighbridge.requeue_deliveries(%(workspace)s, %(sales)s, %(site)s, %(provider)s, %(category)s, %(code)s, %(actor)s)
+
 -- name: watch_deliveries
 SELECT weighbridge.watch_deliveries(%s, %s)
 

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from weighbridge.delivery import sites
 from weighbridge.delivery.context import Context
-from weighbridge.delivery.sites import QueuedDelivery, Sale
+from weighbridge.delivery.sales import QueuedDelivery, Sale, deliveries_of, sale_ids, write_sales
 from weighbridge.model.digests import digests
 from weighbridge.model.errors import Refused, RequestRefused, did_you_mean
 from weighbridge.observe.redact import quote_input
@@ -72,13 +72,13 @@ async def convert(ctx: Context, workspace_id: UUID, entries: Sequence[tuple[str,
                 if sale.site_id not in known:
                     got = f"there is no site {sale.site_id} in this workspace. {HOW_TO_MAKE_A_SITE}"
                     raise RequestRefused(422, "unknown_site", f"{place}site_id: {got}")
-            changed = await sites.write_sales(tx, workspace_id, sales)
-            ids = await sites.sale_ids(tx, workspace_id, keys)
+            changed = await write_sales(tx, workspace_id, sales)
+            ids = await sale_ids(tx, workspace_id, keys)
     except RowFault as fault:
         raise RequestRefused(422, fault.code, f"No conversion was written: {fault.message}") from fault
     async with ctx.db.tx("weighbridge_deliver", workspace_id) as tx:
         queued: dict[UUID, list[QueuedDelivery]] = {}
-        for each in await sites.deliveries_of(tx, list(ids.values())):
+        for each in await deliveries_of(tx, list(ids.values())):
             queued.setdefault(each.sale_id, []).append(each)
     return [
         Written(

@@ -19,7 +19,7 @@ from weighbridge.api.delivery.models import (
     TotalsOut,
 )
 from weighbridge.api.error_responses import documented
-from weighbridge.delivery import conversions
+from weighbridge.delivery import conversions, ledger
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import GroupStatus
 from weighbridge.delivery.group_key import GroupKey
@@ -53,7 +53,7 @@ async def list_groups(
         )
         page, last = cursor.page(found, limit)
         ledgers = [
-            await conversions.ledger_of_site(tx, each.site_id, each.provider_key, LEDGER) if site_id else []
+            await ledger.of_site(tx, each.site_id, each.provider_key, LEDGER) if site_id else []
             for each in page
         ]
     more = cursor.write(last.site_id, last.provider_key) if last else None

@@ -19,12 +19,13 @@ from weighbridge.api.delivery.sites import reset_provider
 from weighbridge.app import App
 from weighbridge.console import filters, layout
 from weighbridge.console.listing import PAGE, Listing, PageRequest, PageRequested, href, listed
-from weighbridge.delivery import conversions, ledger, sites
+from weighbridge.delivery import conversions, ledger, queue, sites
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import GroupStatus
 from weighbridge.delivery.forecast import Forecast, forecast
 from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.ledger import LedgerFilter, RecentCalls
+from weighbridge.delivery.queue import FailedFilter
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
 from weighbridge.postgres.transactions import Tx
@@ -167,22 +168,15 @@ async def requeue(
     provider: Annotated[str, Form(max_length=100, pattern=layout.NO_NUL)] = "",
 ) -> Response:
     """Requeue all conversions that failed with an error, within the filters of the page."""
-    selection = sites.Requeue(
-        key.workspace_id,
-        f"key {key.id}",
-        site_id=site_id,
-        provider_key=provider or None,
-        category=category.value,
-        code=code or None,
-    )
-    sentence = await put_back(app, selection)
+    wanted = FailedFilter(site_id, provider or None, category.value, code or None)
+    sentence = await put_back(app, key, wanted)
     return await layout.back(request, href("/deliveries", site_id=site_id, provider=provider), sentence)
 
 
-async def put_back(app: App, selection: sites.Requeue) -> str:
+async def put_back(app: App, key: ApiKey, wanted: FailedFilter) -> str:
     """Requeue conversions and return a message; RequestRefused if none match."""
-    async with app.db.tx(ROLE, selection.workspace_id) as tx:
-        count = await sites.requeue(tx, selection)
+    async with app.db.tx(ROLE, key.workspace_id) as tx:
+        count = await queue.requeue(tx, wanted, key.workspace_id, f"key {key.id}")
     if not count:
         message = "No conversion was queued again: only failed ones can be, whose sale is not canceled."
         raise RequestRefused(409, "nothing_to_requeue", message)
