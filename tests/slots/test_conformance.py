@@ -48,10 +48,10 @@ async def test_a_provider_has_ten_slots_for_all_sites_together(make_slots: Make)
     assert pattern(await slots.acquire([GroupKey(SITES[20], GOOGLE), GroupKey(SITES[20], META)])) == "-+"
 
 
-async def test_held_slots_are_answered_in_the_order_of_the_places(make_slots: Make) -> None:
-    places = [A, GroupKey(SITES[1], META), A, A, GroupKey(SITES[2], GOOGLE)]
-    held = await make_slots().acquire(places)
-    assert [each and each.key for each in held] == [*places[:3], None, places[4]]
+async def test_held_slots_are_answered_in_the_order_of_the_groups(make_slots: Make) -> None:
+    groups = [A, GroupKey(SITES[1], META), A, A, GroupKey(SITES[2], GOOGLE)]
+    held = await make_slots().acquire(groups)
+    assert [each and each.key for each in held] == [*groups[:3], None, groups[4]]
     assert len({each.token for each in got(held)}) == 4
 
 
@@ -98,7 +98,7 @@ async def test_a_lower_limit_counts_what_is_held_already(make_slots: Make) -> No
     assert pattern(await three.acquire([A, A])) == "+-"
 
 
-async def test_no_places_need_no_slots(make_slots: Make) -> None:
+async def test_no_groups_need_no_slots(make_slots: Make) -> None:
     slots = make_slots()
     assert await slots.acquire([]) == []
     await slots.release([])
@@ -220,14 +220,14 @@ class Watch:
         self.most: Counter[str] = Counter()
         self.granted = 0
 
-    def enter(self, place: GroupKey) -> None:
+    def enter(self, group: GroupKey) -> None:
         self.granted += 1
-        for key in (site_key(place), global_key(place)):
+        for key in (site_key(group), global_key(group)):
             self.inside[key] += 1
             self.most[key] = max(self.most[key], self.inside[key])
 
-    def leave(self, place: GroupKey) -> None:
-        self.inside.subtract((site_key(place), global_key(place)))
+    def leave(self, group: GroupKey) -> None:
+        self.inside.subtract((site_key(group), global_key(group)))
 
 
 async def crowd(slots: Slots, watch: Watch, sites: Sequence[UUID], rounds: int, seed: int) -> None:
@@ -235,8 +235,8 @@ async def crowd(slots: Slots, watch: Watch, sites: Sequence[UUID], rounds: int, 
         # Keys in ever other orders: whoever locked them as they come would meet somebody the other way round.
         turned = [*sites[(seed + n) % len(sites) :], *sites[: (seed + n) % len(sites)]]
         turned = turned[::-1] if seed % 2 else turned
-        places = [GroupKey(site, provider) for site in turned for provider in (GOOGLE, META, GOOGLE)]
-        held = got(await slots.acquire(places))
+        groups = [GroupKey(site, provider) for site in turned for provider in (GOOGLE, META, GOOGLE)]
+        held = got(await slots.acquire(groups))
         for each in held:
             watch.enter(each.key)
         await asyncio.sleep(0)
@@ -310,10 +310,10 @@ async def test_limits_hold_among_processes(backend: Backend) -> None:
     assert backend.held() == {}
 
 
-async def test_thirty_two_places_are_one_call(make_slots: Make) -> None:
+async def test_thirty_two_groups_are_one_call(make_slots: Make) -> None:
     """As many as a round of deliveries asks for, with every site twice and one too many."""
-    places = [GroupKey(site, provider) for site in SITES[:5] for provider in (GOOGLE, META) for _ in range(3)]
-    held = await make_slots(2, 100).acquire([*places, A, A])
+    groups = [GroupKey(site, provider) for site in SITES[:5] for provider in (GOOGLE, META) for _ in range(3)]
+    held = await make_slots(2, 100).acquire([*groups, A, A])
     assert pattern(held) == "++-" * 10 + "--"
 
 

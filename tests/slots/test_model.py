@@ -30,7 +30,7 @@ from weighbridge.postgres.transactions import Database
 # In minutes, so that the real time that a game takes does not count.
 LEASE = 60
 PAUSES = (5, 25, 61)
-PLACES = [GroupKey(UUID(int=n), provider) for n in (1, 2, 3) for provider in ("google_ads", "meta_capi")]
+GROUPS = [GroupKey(UUID(int=n), provider) for n in (1, 2, 3) for provider in ("google_ads", "meta_capi")]
 
 PLAY = settings(
     max_examples=400 if LONG else 30,
@@ -52,10 +52,10 @@ class Model:
     now: int = 0
     until: dict[str, dict[UUID, int]] = field(default_factory=dict)
 
-    def acquire(self, place: GroupKey, token: UUID) -> bool:
-        keys = {site_key(place): self.per_site}
+    def acquire(self, group: GroupKey, token: UUID) -> bool:
+        keys = {site_key(group): self.per_site}
         if self.per_provider:
-            keys[global_key(place)] = self.per_provider
+            keys[global_key(group)] = self.per_provider
         if any(len(self.live(key)) >= most for key, most in keys.items()):
             return False
         for key in keys:
@@ -69,16 +69,16 @@ class Model:
     def live(self, key: str) -> set[UUID]:
         return {token for token, until in self.until.get(key, {}).items() if until > self.now}
 
-    def agrees(self, places: Sequence[GroupKey], held: Sequence[Slot | None]) -> bool:
+    def agrees(self, groups: Sequence[GroupKey], held: Sequence[Slot | None]) -> bool:
         """Whether these are the answers to give, one after the other. It takes them over."""
         answers = []
-        for place, each in zip(places, held, strict=True):
+        for group, each in zip(groups, held, strict=True):
             token = each.token if each else UUID(int=0)
-            answers.append(self.acquire(place, token) == (each is not None))
+            answers.append(self.acquire(group, token) == (each is not None))
         return all(answers)
 
 
-places = st.lists(st.sampled_from(PLACES), min_size=1, max_size=6)
+groups = st.lists(st.sampled_from(GROUPS), min_size=1, max_size=6)
 
 
 class Game(RuleBasedStateMachine):
@@ -97,13 +97,13 @@ class Game(RuleBasedStateMachine):
         for process in getattr(self, "processes", []):
             self.runner.run(process.close())
 
-    @rule(who=st.integers(0, 2), wanted=places)
+    @rule(who=st.integers(0, 2), wanted=groups)
     def acquire(self, who: int, wanted: list[GroupKey]) -> None:
         held = self.runner.run(self.processes[who].acquire(wanted))
         self._know(wanted, held)
         assert self.model.agrees(wanted, held)
 
-    @rule(one=places, other=places)
+    @rule(one=groups, other=groups)
     def acquire_at_the_same_moment(self, one: list[GroupKey], other: list[GroupKey]) -> None:
         async def both() -> list[list[Slot | None]]:
             return await asyncio.gather(self.processes[0].acquire(one), self.processes[1].acquire(other))
@@ -138,7 +138,7 @@ class Game(RuleBasedStateMachine):
             return
         kept, keys = (
             self.backend.held(),
-            {global_key(place) for place in PLACES} | {site_key(p) for p in PLACES},
+            {global_key(each) for each in GROUPS} | {site_key(each) for each in GROUPS},
         )
         ended = {
             t for held in self.model.until.values() for t, until in held.items() if until <= self.model.now

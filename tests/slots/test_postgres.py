@@ -39,9 +39,11 @@ def other(database_url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def taken_by(other: psycopg.Connection, *places: GroupKey) -> list[UUID]:
-    tokens = [uuid4() for _ in places]
-    other.execute(ACQUIRE, ([site_key(p) for p in places], [global_key(p) for p in places], tokens))
+def taken_by(other: psycopg.Connection, *groups: GroupKey) -> list[UUID]:
+    tokens = [uuid4() for _ in groups]
+    other.execute(
+        ACQUIRE, ([site_key(each) for each in groups], [global_key(each) for each in groups], tokens)
+    )
     return tokens
 
 
@@ -120,9 +122,9 @@ async def test_the_purge_and_giving_back_in_every_order_never_stand_against_each
     many = [PostgresSlots(db, SlotLimits(2, 6, SlotLimits().ttl * 0)) for _ in range(8)]
 
     async def busy(slots: PostgresSlots, n: int) -> None:
-        places = [GroupKey(UUID(int=k), "google_ads") for k in range(1, 6)]
+        groups = [GroupKey(UUID(int=k), "google_ads") for k in range(1, 6)]
         for _ in range(25):
-            held = got(await slots.acquire(places[n % 5 :] + places[: n % 5]))
+            held = got(await slots.acquire(groups[n % 5 :] + groups[: n % 5]))
             await slots.release(held[::-1] if n % 2 else held)
 
     async with asyncio.timeout(60):

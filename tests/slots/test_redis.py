@@ -79,7 +79,7 @@ async def test_what_is_over_is_purged_by_the_next_who_asks(
     assert redis_server("ZCARD", global_key(A)) == 2
 
 
-async def test_many_places_are_one_command(slots: RedisSlots, redis_server: RedisServer) -> None:
+async def test_many_keys_are_one_command(slots: RedisSlots, redis_server: RedisServer) -> None:
     await slots.release(got(await slots.acquire([A])))  # connected, and the scripts are known
     before = redis_server("INFO", "commandstats")
     held = await slots.acquire([GroupKey(UUID(int=n), "webhook") for n in range(32)])
@@ -283,9 +283,9 @@ async def test_a_replica_gives_nobody_a_slot(
 
 
 async def test_a_unix_socket_will_do(tmp_path: Path, open_slots: Callable[..., RedisSlots]) -> None:
-    place = f"/tmp/weighbridge-{os.getpid()}.redis"  # the names of sockets may not be long
-    with RedisServer(tmp_path / "socket", options=("--unixsocket", place)):
-        assert pattern(await open_slots(f"unix://{place}").acquire([A])) == "+"
+    path = f"/tmp/weighbridge-{os.getpid()}.redis"  # the names of sockets may not be long
+    with RedisServer(tmp_path / "socket", options=("--unixsocket", path)):
+        assert pattern(await open_slots(f"unix://{path}").acquire([A])) == "+"
 
 
 BAD = {

@@ -96,10 +96,10 @@ SELECT q.sale_id, q.site_id, q.provider_key, q.status, q.order_id, q.click_type,
        q.currency, q.expires_at, q.next_retry_at, q.claimed_at, q.batch_id, q.attempt_count, q.retry_count, q.last_error,
        q.uploaded_at, q.provider_request_id, q.provider_error_code, q.provider_error_category, q.duplicate, q.confirmation,
        q.confirmed_at, q.created_at, q.updated_at, s.upload_id, s.line
-FROM unnest(%s::uuid[], %s::text[]) WITH ORDINALITY AS w (sale_id, provider_key, place)
+FROM unnest(%s::uuid[], %s::text[]) WITH ORDINALITY AS w (sale_id, provider_key, ordinal)
 JOIN public.offline_conversion_queue q ON q.sale_id = w.sale_id AND (w.provider_key IS NULL OR q.provider_key = w.provider_key)
 JOIN public.sales s ON s.workspace_id = q.workspace_id AND s.id = q.sale_id
-ORDER BY w.place, q.provider_key
+ORDER BY w.ordinal, q.provider_key
 
 -- name: group_statuses
 -- Groups with any activity. Queued and failed rows are counted up to a limit, from indexes. ORDER BY

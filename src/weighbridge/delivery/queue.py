@@ -182,16 +182,18 @@ def _batches(
         return []
     now: datetime = rows[0][-1]
     refused = Counter(row[0] for row in takewhile(lambda row: not row[1], rows))
-    live = {place: list(same) for place, same in groupby(rows[refused.total() :], key=itemgetter(0))}
+    live = {
+        request_no: list(same) for request_no, same in groupby(rows[refused.total() :], key=itemgetter(0))
+    }
     return [
         CallBatch(
-            batches[place - 1],
-            requests[place - 1].key,
-            now + timedelta(microseconds=place - 1),
-            tuple(map(_conversion, live.get(place, ()))),
-            refused[place],
+            batches[request_no - 1],
+            requests[request_no - 1].key,
+            now + timedelta(microseconds=request_no - 1),
+            tuple(map(_conversion, live.get(request_no, ()))),
+            refused[request_no],
         )
-        for place in sorted({*refused, *live})
+        for request_no in sorted({*refused, *live})
     ]
 
 
