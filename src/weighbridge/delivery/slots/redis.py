@@ -18,7 +18,7 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from redis import exceptions as trouble
+from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -26,6 +26,7 @@ from redis.backoff import NoBackoff
 from weighbridge.delivery.slots.base import Slot, SlotLimits, global_key, site_key
 from weighbridge.delivery.slots.leased import LeasedSlots
 from weighbridge.model.errors import ConfigError
+from weighbridge.model.retry import REDIS_RETRIES
 
 CALL_TIMEOUT = 1.0  # seconds for one call of Redis as a whole: delivery waits for it
 CONNECTIONS = 8
@@ -143,12 +144,11 @@ def _client(url: str) -> Redis:
                 timeout=CALL_TIMEOUT,
                 socket_timeout=CALL_TIMEOUT,
                 socket_connect_timeout=CALL_TIMEOUT,
-                # Retry once on a new connection: after a restart of the server, old connections still look open.
-                retry=Retry(NoBackoff(), 1, (trouble.ConnectionError,)),
+                retry=Retry(NoBackoff(), REDIS_RETRIES, (exceptions.ConnectionError,)),
                 protocol=2,  # no HELLO: older servers do not support it
             )
             pool.make_connection()  # type: ignore[no-untyped-call] # the options after the question mark are read here
-        except (TypeError, ValueError, AttributeError, trouble.RedisError):
+        except (TypeError, ValueError, AttributeError, exceptions.RedisError):
             complaint = "an invalid option after the question mark"
     if complaint is not None or pool is None:
         # Raised here, without cause and address: both may contain the password.
