@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 class SettlementBatcher:
-    """One transaction at a time: results that arrive meanwhile share the next one. Under load they become larger."""
+    """One transaction at a time: results that arrive meanwhile share the next, so that it is larger under load."""
 
     def __init__(self, ctx: Context, outbound: Outbound) -> None:
         self._ctx = ctx

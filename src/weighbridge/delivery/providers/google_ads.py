@@ -121,8 +121,8 @@ class _Upload(Sending):
             return await self._request(rows)
         except AccessRefused as refused:
             self.settle(rows, refused.outcome)
-        except ProviderTransientError as trouble:
-            self.settle(rows, trouble)
+        except ProviderTransientError as error:
+            self.settle(rows, error)
         return {}
 
     async def _request(self, rows: Sequence[int]) -> dict[int, list[GoogleError]]:
