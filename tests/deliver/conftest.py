@@ -15,7 +15,7 @@ import pytest
 from weighbridge.delivery.context import Context, Outbound
 from weighbridge.delivery.deliver import deliver
 from weighbridge.delivery.providers.base import Batch, Needed, Provider
-from weighbridge.delivery.settle import RunCounts
+from weighbridge.delivery.run_counts import RunCounts
 from weighbridge.delivery.slots.base import SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.delivery.vault import Vault, new_key

@@ -16,10 +16,11 @@ from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.delivery import queue
 from weighbridge.delivery.context import Context
 from weighbridge.delivery.deliver import deliver
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.providers.base import Batch
-from weighbridge.delivery.queue import ClaimedBatch, ClaimedRows
-from weighbridge.delivery.slots.base import Slot, SlotKey, SlotLimits
+from weighbridge.delivery.queue import CallBatch, ClaimedRows
+from weighbridge.delivery.slots.base import Slot, SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError
 from weighbridge.model.errors import RetryLater
@@ -40,7 +41,7 @@ class Watched(PostgresSlots):
     def __post_init__(self) -> None:
         super().__init__(self.db, self.known)
 
-    async def acquire(self, keys: Sequence[SlotKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
+    async def acquire(self, keys: Sequence[GroupKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
         self.turns.append((len(keys), len(returned)))
         return await super().acquire(keys, returned)
 
@@ -160,7 +161,7 @@ async def test_what_is_being_claimed_when_credentials_are_refused_is_not_sent(
     claimed, refused = asyncio.Event(), asyncio.Event()
     read = ClaimedRows.read
 
-    async def late(found: ClaimedRows) -> list[ClaimedBatch]:
+    async def late(found: ClaimedRows) -> list[CallBatch]:
         if len(google.batches) == 3:
             claimed.set()
             await refused.wait()
@@ -206,7 +207,7 @@ async def test_a_claim_that_was_not_committed_takes_up_no_room(
 class Failing(PostgresSlots):
     failed = False
 
-    async def acquire(self, keys: Sequence[SlotKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
+    async def acquire(self, keys: Sequence[GroupKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
         if returned and not self.failed:
             self.failed = True
             raise ZeroDivisionError
@@ -297,7 +298,7 @@ async def test_one_provider_claims_ahead_and_the_others_have_their_calls(
 
 def test_ahead_there_are_two_rounds_and_two_batches_of_a_group() -> None:
     in_flight, limits = InFlight(), SlotLimits(per_site=2, per_provider=4)
-    keys = [(UUID(int=n), "google_ads") for n in range(20)]
+    keys = [GroupKey(UUID(int=n), "google_ads") for n in range(20)]
     assert in_flight.claimable("google_ads", limits) == 4
     for key in keys[:4]:
         in_flight.add_batch(key)

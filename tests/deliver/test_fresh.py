@@ -11,6 +11,7 @@ import pytest
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.delivery import queue
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.queue import BatchRequest
 from weighbridge.postgres.transactions import Database
 
@@ -90,7 +91,7 @@ async def test_each_batch_of_a_claim_is_found_by_a_time_of_its_own(
     for site in sites:
         sell(site, 2)
     async with db.tx("weighbridge_deliver") as tx:
-        requests = [BatchRequest(site, "google_ads", 2) for site in sites]
+        requests = [BatchRequest(GroupKey(site, "google_ads"), 2) for site in sites]
         claimed = await (await queue.claim(tx, "w", timedelta(minutes=2), requests)).read()
     found: Any = query(
         "SELECT batch_id, min(claimed_at), max(claimed_at) FROM offline_conversion_queue GROUP BY batch_id"
@@ -133,9 +134,9 @@ async def test_rows_that_were_refused_or_changed_leave_the_others_of_their_claim
     query("UPDATE offline_conversion_queue SET fresh = false, value = 1 WHERE site_id = %s", (changed,))
     query("UPDATE offline_conversion_queue SET value = 12.5 WHERE order_id <> 'order-2'")
     async with db.tx("weighbridge_deliver") as tx:
-        requests = [BatchRequest(site, "google_ads", 10) for site in sites]
+        requests = [BatchRequest(GroupKey(site, "google_ads"), 10) for site in sites]
         claimed = await (await queue.claim(tx, "w", timedelta(minutes=2), requests)).read()
-    assert [(batch.site_id, len(batch.conversions), batch.expired) for batch in claimed] == [
+    assert [(batch.key.site_id, len(batch.conversions), batch.expired) for batch in claimed] == [
         (some, 2, 2),
         (gone, 0, 4),
         (changed, 4, 0),
@@ -146,7 +147,7 @@ async def test_rows_that_were_refused_or_changed_leave_the_others_of_their_claim
     ]
     by_site = "SELECT site_id, {} FROM offline_conversion_queue WHERE status = 'PROCESSING' GROUP BY 1"
     found: Any = query(by_site.format("min(claimed_at)"))
-    assert dict(found) == {batch.site_id: batch.now for batch in claimed if batch.conversions}
+    assert dict(found) == {batch.key.site_id: batch.now for batch in claimed if batch.conversions}
     ledger: Any = query("SELECT site_id, claimed_count FROM provider_upload_attempts")
     assert dict(ledger) == {some: 2, changed: 4}
     meters: Any = query("SELECT site_id, failed_total FROM provider_upload_metrics")
@@ -162,7 +163,7 @@ async def test_a_retry_whose_sale_says_the_same_is_written_once(
     query("UPDATE offline_conversion_queue SET status = 'RETRY', fresh = false, provider_error_code = 'X'")
     async with db.tx() as tx:
         counts = "SELECT n_tup_upd FROM pg_stat_xact_user_tables WHERE relname = 'offline_conversion_queue'"
-        await queue.claim(tx, "w", timedelta(minutes=2), [BatchRequest(site, "google_ads", 10)])
+        await queue.claim(tx, "w", timedelta(minutes=2), [BatchRequest(GroupKey(site, "google_ads"), 10)])
         assert await (await tx.execute(counts)).fetchone() == (3,)
 
 
@@ -184,12 +185,14 @@ async def test_a_claim_that_was_planned_for_few_rows_finds_its_rows_among_many(
     sell(site, 4)
     async with await psycopg.AsyncConnection.connect(database_url) as tx:
         for _ in range(2):
-            await queue.claim(tx, "w", timedelta(minutes=2), [BatchRequest(site, "google_ads", 1)])
+            await queue.claim(tx, "w", timedelta(minutes=2), [BatchRequest(GroupKey(site, "google_ads"), 1)])
         await tx.commit()
         sell(site, 3000, prefix="more")
         query("UPDATE offline_conversion_queue SET fresh = %s WHERE status = 'QUEUED'", (fresh,))
         [batch] = await (
-            await queue.claim(tx, "w", timedelta(minutes=2), [BatchRequest(site, "google_ads", 1000)])
+            await queue.claim(
+                tx, "w", timedelta(minutes=2), [BatchRequest(GroupKey(site, "google_ads"), 1000)]
+            )
         ).read()
         scanned = await tx.execute(
             "SELECT relname FROM pg_stat_xact_user_tables WHERE seq_tup_read > 1000"

@@ -33,7 +33,8 @@ from tests.proof.workers import LONG
 from weighbridge.delivery import queue as delivery_queue
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.deliver import deliver
-from weighbridge.delivery.queue import BatchRequest, CallResult, ClaimedBatch
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.queue import BatchRequest, CallBatch, CallResult
 from weighbridge.engine import recover
 from weighbridge.model.delivery import Outcome
 
@@ -67,7 +68,7 @@ class Queue(RuleBasedStateMachine):
         self.sales: dict[UUID, UUID] = {}  # and their sites
         self.claims: Counter[tuple[str, str]] = Counter()  # by provider and order, those of workers that died
         self.silent: dict[
-            UUID, tuple[ClaimedBatch, list[Outcome]]
+            UUID, tuple[CallBatch, list[Outcome]]
         ] = {}  # calls that nobody settled, and what came back
         self.unheard: set[tuple[str, str]] = set()  # what a provider took in a call whose answer was lost
         self.completed: dict[tuple[str, str], str] = {}
@@ -171,7 +172,7 @@ class Queue(RuleBasedStateMachine):
         """A worker that claims, calls, and is not heard of for a while: its provider may have taken it all."""
         groups = [(site, name) for site, names in self.sites.items() for name in names]
         wishes = [
-            BatchRequest(*group, limit)
+            BatchRequest(GroupKey(*group), limit)
             for group in data.draw(st.sampled_from([groups, groups[:1], groups[2:]]))
         ]
         found = self._tx(lambda tx: delivery_queue.claim(tx, "dead", LEASE, wishes))
@@ -179,12 +180,12 @@ class Queue(RuleBasedStateMachine):
             if not claimed.conversions:
                 continue
             orders = [each.order_id for each in claimed.conversions]
-            self.claims.update((claimed.provider_key, order) for order in orders)
+            self.claims.update((claimed.key.provider_key, order) for order in orders)
             outcomes = [Outcome.retry(None, "It did not get through.")] * len(orders)
             if taken:
-                known = self.providers[claimed.provider_key].take(orders)
+                known = self.providers[claimed.key.provider_key].take(orders)
                 outcomes = [Outcome.completed("late", duplicate=had) for had in known]
-                self.unheard |= {(claimed.provider_key, order) for order in orders}
+                self.unheard |= {(claimed.key.provider_key, order) for order in orders}
             self.silent[claimed.id] = (claimed, outcomes)
             if meanwhile:
                 self._change(claimed.conversions[0].id, meanwhile)

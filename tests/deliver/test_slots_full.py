@@ -8,8 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.providers.base import Batch
-from weighbridge.delivery.slots.base import Slot, SlotKey, SlotLimits
+from weighbridge.delivery.slots.base import Slot, SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.model.delivery import Outcome
 
@@ -105,7 +106,7 @@ async def test_groups_run_side_by_side(make_site: MakeSite, sell: Sell, run: Run
 class _NoSlots:
     """As Redis is when it is away."""
 
-    async def acquire(self, keys: Sequence[SlotKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
+    async def acquire(self, keys: Sequence[GroupKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
         return [None] * len(keys)
 
     async def release(self, slots: Sequence[Slot]) -> None:

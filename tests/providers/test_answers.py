@@ -327,16 +327,3 @@ async def test_a_batch_full_of_bad_rows_does_not_take_requests_without_end() -> 
     assert {(each.verdict, each.category, each.counts) for each in left} == {
         (Verdict.RETRY, Category.VALIDATION, False)
     }
-
-
-async def test_rows_that_are_not_sent_are_refused_even_if_the_others_meet_trouble() -> None:
-    async def trouble(rows: Sequence[Conversion]) -> list[Outcome]:
-        raise ProviderRateLimitError("Too much.", "429", timedelta(seconds=3))
-
-    outcomes = await split.sifted(
-        ROWS[:2], lambda row: REFUSED if row.order_id == "order-1" else None, trouble
-    )
-    assert outcomes[1] is REFUSED
-    assert (outcomes[0].category, outcomes[0].retry_after) == (Category.RATE_LIMIT, timedelta(seconds=3))
-    with pytest.raises(ProviderRateLimitError):
-        await split.sifted(ROWS[:2], lambda row: None, trouble)

@@ -114,6 +114,20 @@ async def test_rows_that_are_not_sent_are_settled_even_if_the_line_is_cut(
     assert [outcome.verdict for outcome in outcomes] == [Verdict.FAILED, Verdict.RETRY]
 
 
+async def test_rows_that_are_not_sent_are_refused_even_if_the_others_meet_a_rate_limit(
+    fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient
+) -> None:
+    use = '{"1234567890": [{"estimated_time_to_regain_access": 3}]}'
+    saying(fake, 400, {"x-business-use-case-usage": use}, code=4, message="Too many calls")
+    rows = [META.row(0), META.row(1, value=None)]
+    limited, refused = await meta.send(META.batch(fake, conversions=rows), http)
+    assert (refused.verdict, refused.code) == (Verdict.FAILED, "NO_VALUE")
+    assert (limited.category, limited.retry_after) == (Category.RATE_LIMIT, timedelta(minutes=3))
+    saying(fake, 400, {"x-business-use-case-usage": use}, code=4, message="Too many calls")
+    with pytest.raises(ProviderRateLimitError):
+        await meta.send(META.batch(fake, conversions=rows[:1]), http)
+
+
 @pytest.mark.parametrize("code", [4, 17, 32, 613, 80004])
 async def test_its_rate_limits_come_as_a_400(
     fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient, code: int

@@ -1,4 +1,4 @@
-"""The two keepers of slots, with real servers behind them: a test that takes `keeper` runs on both."""
+"""The two backends of slots, with real servers behind them: a test that takes `backend` runs on both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TTL = timedelta(minutes=2)
 SHORT = timedelta(milliseconds=250)
 
 
-class Keeper(Protocol):
+class Backend(Protocol):
     """Where slots are kept, seen from outside."""
 
     name: str
@@ -52,7 +52,7 @@ class Keeper(Protocol):
     def clear(self) -> None: ...
 
 
-class PostgresKeeper:
+class PostgresBackend:
     name = "postgres"
 
     def __init__(self, url: str, db: Database) -> None:
@@ -86,7 +86,7 @@ class PostgresKeeper:
         self._eyes.close()
 
 
-class RedisKeeper:
+class RedisBackend:
     name = "redis"
 
     def __init__(self, server: RedisServer) -> None:
@@ -128,25 +128,27 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 @pytest.fixture(params=["postgres", "redis"])
-async def keeper(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> AsyncIterator[Keeper]:
+async def backend(
+    request: pytest.FixtureRequest, database_url: str, tmp_path: Path
+) -> AsyncIterator[Backend]:
     if request.param == "redis":
         with RedisServer(tmp_path / "redis") as server:
-            yield RedisKeeper(server)
+            yield RedisBackend(server)
     else:
         db = Database(database_url)
         await db.open()
-        with closing(PostgresKeeper(database_url, db)) as found:
+        with closing(PostgresBackend(database_url, db)) as found:
             yield found
         await db.close()
 
 
 @pytest.fixture
-async def make_slots(keeper: Keeper) -> AsyncIterator[Callable[..., Slots]]:
+async def make_slots(backend: Backend) -> AsyncIterator[Callable[..., Slots]]:
     """`make_slots(per_site=1)`: another process's, as it were; closed at the end."""
     made: list[Slots] = []
 
     def make_slots(*limits: Any, **named: Any) -> Slots:
-        made.append(keeper.slots(*limits, **named))
+        made.append(backend.slots(*limits, **named))
         return made[-1]
 
     yield make_slots

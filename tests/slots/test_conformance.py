@@ -13,13 +13,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tests.slots.conftest import SHORT, TTL, Keeper
-from weighbridge.delivery.slots.base import Slot, SlotKey, SlotLimits, Slots
+from tests.slots.conftest import SHORT, TTL, Backend
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.slots.base import Slot, SlotLimits, Slots, global_key, site_key
 
 Make = Callable[..., Slots]
 GOOGLE, META = "google_ads", "meta_capi"
 SITES = [UUID(int=n) for n in range(1, 33)]
-A = SlotKey(SITES[0], GOOGLE)
+A = GroupKey(SITES[0], GOOGLE)
 
 
 def got(held: Sequence[Slot | None]) -> list[Slot]:
@@ -38,54 +39,54 @@ async def test_a_site_has_two_slots_and_each_provider_counts_apart(make_slots: M
     slots = make_slots()
     assert pattern(await slots.acquire([A, A, A])) == "++-"
     assert pattern(await slots.acquire([A])) == "-"
-    assert pattern(await slots.acquire([SlotKey(A.site_id, META), SlotKey(SITES[1], GOOGLE)])) == "++"
+    assert pattern(await slots.acquire([GroupKey(A.site_id, META), GroupKey(SITES[1], GOOGLE)])) == "++"
 
 
 async def test_a_provider_has_ten_slots_for_all_sites_together(make_slots: Make) -> None:
     slots = make_slots()
-    assert pattern(await slots.acquire([SlotKey(site, GOOGLE) for site in SITES[:12]])) == "++++++++++--"
-    assert pattern(await slots.acquire([SlotKey(SITES[20], GOOGLE), SlotKey(SITES[20], META)])) == "-+"
+    assert pattern(await slots.acquire([GroupKey(site, GOOGLE) for site in SITES[:12]])) == "++++++++++--"
+    assert pattern(await slots.acquire([GroupKey(SITES[20], GOOGLE), GroupKey(SITES[20], META)])) == "-+"
 
 
-async def test_held_slots_are_answered_in_the_order_of_the_places(make_slots: Make) -> None:
-    places = [A, SlotKey(SITES[1], META), A, A, SlotKey(SITES[2], GOOGLE)]
-    held = await make_slots().acquire(places)
-    assert [each and each.key for each in held] == [*places[:3], None, places[4]]
+async def test_held_slots_are_answered_in_the_order_of_the_groups(make_slots: Make) -> None:
+    groups = [A, GroupKey(SITES[1], META), A, A, GroupKey(SITES[2], GOOGLE)]
+    held = await make_slots().acquire(groups)
+    assert [each and each.key for each in held] == [*groups[:3], None, groups[4]]
     assert len({each.token for each in got(held)}) == 4
 
 
-async def test_slots_are_kept_under_the_names_of_s4(make_slots: Make, keeper: Keeper) -> None:
+async def test_slots_are_kept_under_the_names_of_s4(make_slots: Make, backend: Backend) -> None:
     [held] = got(await make_slots().acquire([A]))
-    assert keeper.held() == {
+    assert backend.held() == {
         "conc:00000000-0000-0000-0000-000000000001:google_ads": {held.token},
         "conc:global:google_ads": {held.token},
     }
 
 
 async def test_who_gets_no_slot_of_the_provider_keeps_none_of_the_site(
-    make_slots: Make, keeper: Keeper
+    make_slots: Make, backend: Backend
 ) -> None:
     slots = make_slots(2, 1)
     first = got(await slots.acquire([A]))
-    assert pattern(await slots.acquire([SlotKey(SITES[1], GOOGLE), A])) == "--"
-    assert keeper.held() == {A.site_key: {first[0].token}, A.global_key: {first[0].token}}
+    assert pattern(await slots.acquire([GroupKey(SITES[1], GOOGLE), A])) == "--"
+    assert backend.held() == {site_key(A): {first[0].token}, global_key(A): {first[0].token}}
 
 
 async def test_who_gets_no_slot_of_the_site_keeps_none_of_the_provider(
-    make_slots: Make, keeper: Keeper
+    make_slots: Make, backend: Backend
 ) -> None:
     slots = make_slots(1, 5)
     assert pattern(await slots.acquire([A, A, A, A])) == "+---"
-    assert len(keeper.held()[A.global_key]) == 1
+    assert len(backend.held()[global_key(A)]) == 1
 
 
-async def test_zero_means_no_limit_for_all_sites(make_slots: Make, keeper: Keeper) -> None:
+async def test_zero_means_no_limit_for_all_sites(make_slots: Make, backend: Backend) -> None:
     slots = make_slots(2, 0)
-    held = await slots.acquire([SlotKey(site, GOOGLE) for site in SITES] + [A, A])
+    held = await slots.acquire([GroupKey(site, GOOGLE) for site in SITES] + [A, A])
     assert pattern(held) == "+" * 33 + "-"
-    assert A.global_key not in keeper.held()
+    assert global_key(A) not in backend.held()
     await slots.release(got(held))
-    assert keeper.held() == {}
+    assert backend.held() == {}
 
 
 async def test_a_lower_limit_counts_what_is_held_already(make_slots: Make) -> None:
@@ -97,7 +98,7 @@ async def test_a_lower_limit_counts_what_is_held_already(make_slots: Make) -> No
     assert pattern(await three.acquire([A, A])) == "+-"
 
 
-async def test_no_places_need_no_slots(make_slots: Make) -> None:
+async def test_no_groups_need_no_slots(make_slots: Make) -> None:
     slots = make_slots()
     assert await slots.acquire([]) == []
     await slots.release([])
@@ -107,19 +108,19 @@ async def test_no_places_need_no_slots(make_slots: Make) -> None:
 
 
 async def test_what_is_given_back_is_there_for_those_who_come_in_its_turn(
-    make_slots: Make, keeper: Keeper
+    make_slots: Make, backend: Backend
 ) -> None:
     slots = make_slots(1, 2)
-    first = got(await slots.acquire([A, SlotKey(SITES[1], GOOGLE)]))
-    held = await slots.acquire([A, SlotKey(SITES[2], GOOGLE), SlotKey(SITES[3], GOOGLE)], first)
+    first = got(await slots.acquire([A, GroupKey(SITES[1], GOOGLE)]))
+    held = await slots.acquire([A, GroupKey(SITES[2], GOOGLE), GroupKey(SITES[3], GOOGLE)], first)
     assert pattern(held) == "++-"
-    assert keeper.held()[A.global_key] == {each.token for each in got(held)}
+    assert backend.held()[global_key(A)] == {each.token for each in got(held)}
     assert await slots.acquire([], got(held)) == []
-    assert keeper.held() == {}
+    assert backend.held() == {}
 
 
 async def test_what_is_given_back_is_free_at_once_and_leaves_nothing(
-    make_slots: Make, keeper: Keeper
+    make_slots: Make, backend: Backend
 ) -> None:
     slots = make_slots()
     held = got(await slots.acquire([A, A]))
@@ -127,7 +128,7 @@ async def test_what_is_given_back_is_free_at_once_and_leaves_nothing(
     again = got(await slots.acquire([A, A]))
     assert len(again) == 1
     await slots.release([held[1], *again])
-    assert keeper.held() == {}
+    assert backend.held() == {}
 
 
 async def test_giving_back_twice_frees_nobody_elses_slot(make_slots: Make) -> None:
@@ -151,44 +152,46 @@ async def test_a_process_gives_back_what_another_took(make_slots: Make) -> None:
 
 
 async def test_the_slot_of_a_dead_holder_is_free_after_its_time_and_not_before(
-    make_slots: Make, keeper: Keeper
+    make_slots: Make, backend: Backend
 ) -> None:
     slots = make_slots(2, 10)
     await slots.acquire([A])  # and nobody gives it back
     dead = got(await make_slots(ttl=SHORT).acquire([A]))
     assert pattern(await slots.acquire([A])) == "-"
-    keeper.lapse()
+    backend.lapse()
     assert pattern(await slots.acquire([A, A])) == "+-"
-    assert dead[0].token not in set(chain(*keeper.held().values()))  # purged on acquire
+    assert dead[0].token not in set(chain(*backend.held().values()))  # purged on acquire
 
 
-async def test_the_dead_free_the_slots_of_the_provider_too(make_slots: Make, keeper: Keeper) -> None:
-    await make_slots(2, 3, SHORT).acquire([SlotKey(site, GOOGLE) for site in SITES[:3]])
+async def test_the_dead_free_the_slots_of_the_provider_too(make_slots: Make, backend: Backend) -> None:
+    await make_slots(2, 3, SHORT).acquire([GroupKey(site, GOOGLE) for site in SITES[:3]])
     slots = make_slots(2, 3)
-    assert pattern(await slots.acquire([SlotKey(SITES[9], GOOGLE)])) == "-"
-    keeper.lapse()
-    assert pattern(await slots.acquire([SlotKey(site, GOOGLE) for site in SITES[9:13]])) == "+++-"
+    assert pattern(await slots.acquire([GroupKey(SITES[9], GOOGLE)])) == "-"
+    backend.lapse()
+    assert pattern(await slots.acquire([GroupKey(site, GOOGLE) for site in SITES[9:13]])) == "+++-"
 
 
-async def test_one_who_comes_back_late_frees_only_what_was_its_own(make_slots: Make, keeper: Keeper) -> None:
+async def test_one_who_comes_back_late_frees_only_what_was_its_own(
+    make_slots: Make, backend: Backend
+) -> None:
     late = make_slots(1, 10, SHORT)
     held = got(await late.acquire([A]))
-    keeper.lapse()
+    backend.lapse()
     slots = make_slots(1, 10)
     assert pattern(await slots.acquire([A])) == "+"
     await late.release(held)
     assert pattern(await slots.acquire([A])) == "-"
 
 
-async def test_a_shorter_lease_of_another_ends_nobody_elses(make_slots: Make, keeper: Keeper) -> None:
+async def test_a_shorter_lease_of_another_ends_nobody_elses(make_slots: Make, backend: Backend) -> None:
     long, short = make_slots(2, 10), make_slots(2, 10, SHORT)
     await long.acquire([A])
     await short.acquire([A])
-    keeper.lapse()
+    backend.lapse()
     assert pattern(await long.acquire([A, A])) == "+-"
 
 
-async def test_a_cancelled_call_leaves_nothing_behind(make_slots: Make, keeper: Keeper) -> None:
+async def test_a_cancelled_call_leaves_nothing_behind(make_slots: Make, backend: Backend) -> None:
     """Wherever it was cut: it may have got its slots when nobody was there any more to take them."""
     slots = make_slots(1, 10)
     for cut in range(60):
@@ -203,7 +206,7 @@ async def test_a_cancelled_call_leaves_nothing_behind(make_slots: Make, keeper: 
         assert pattern(fresh) == "+", f"after {cut} turns"
         await slots.release(got(fresh))
     await slots.close()
-    assert keeper.held() == {}
+    assert backend.held() == {}
 
 
 # Many at once -----------------------------------------------------------------------------------------------
@@ -217,14 +220,14 @@ class Watch:
         self.most: Counter[str] = Counter()
         self.granted = 0
 
-    def enter(self, place: SlotKey) -> None:
+    def enter(self, group: GroupKey) -> None:
         self.granted += 1
-        for key in (place.site_key, place.global_key):
+        for key in (site_key(group), global_key(group)):
             self.inside[key] += 1
             self.most[key] = max(self.most[key], self.inside[key])
 
-    def leave(self, place: SlotKey) -> None:
-        self.inside.subtract((place.site_key, place.global_key))
+    def leave(self, group: GroupKey) -> None:
+        self.inside.subtract((site_key(group), global_key(group)))
 
 
 async def crowd(slots: Slots, watch: Watch, sites: Sequence[UUID], rounds: int, seed: int) -> None:
@@ -232,8 +235,8 @@ async def crowd(slots: Slots, watch: Watch, sites: Sequence[UUID], rounds: int, 
         # Keys in ever other orders: whoever locked them as they come would meet somebody the other way round.
         turned = [*sites[(seed + n) % len(sites) :], *sites[: (seed + n) % len(sites)]]
         turned = turned[::-1] if seed % 2 else turned
-        places = [SlotKey(site, provider) for site in turned for provider in (GOOGLE, META, GOOGLE)]
-        held = got(await slots.acquire(places))
+        groups = [GroupKey(site, provider) for site in turned for provider in (GOOGLE, META, GOOGLE)]
+        held = got(await slots.acquire(groups))
         for each in held:
             watch.enter(each.key)
         await asyncio.sleep(0)
@@ -242,23 +245,23 @@ async def crowd(slots: Slots, watch: Watch, sites: Sequence[UUID], rounds: int, 
         await slots.release(held)
 
 
-async def test_limits_hold_among_many_at_once_and_nobody_is_stuck(make_slots: Make, keeper: Keeper) -> None:
+async def test_limits_hold_among_many_at_once_and_nobody_is_stuck(make_slots: Make, backend: Backend) -> None:
     watch = Watch()
     many = [make_slots(2, 5) for _ in range(16)]
     async with asyncio.timeout(60):
         await asyncio.gather(*(crowd(slots, watch, SITES[:4], 12, n) for n, slots in enumerate(many)))
     assert {key: most for key, most in watch.most.items() if most > (5 if "global" in key else 2)} == {}
-    assert watch.most[A.global_key] == 5  # the limits were met, not only kept
-    assert watch.most[A.site_key] == 2
-    assert keeper.held() == {}
+    assert watch.most[global_key(A)] == 5  # the limits were met, not only kept
+    assert watch.most[site_key(A)] == 2
+    assert backend.held() == {}
 
 
-def _process(keeper: str, address: str, rounds: int, answers: Any) -> None:
+def _process(backend: str, address: str, rounds: int, answers: Any) -> None:
     """A process of its own: takes slots, notes when it had them by a clock that all share, gives them back."""
-    asyncio.run(_in_process(keeper, address, rounds, answers))
+    asyncio.run(_in_process(backend, address, rounds, answers))
 
 
-async def _in_process(keeper: str, address: str, rounds: int, answers: Any) -> None:
+async def _in_process(backend: str, address: str, rounds: int, answers: Any) -> None:
     from time import clock_gettime_ns
 
     from weighbridge.delivery.slots.postgres import PostgresSlots
@@ -266,16 +269,16 @@ async def _in_process(keeper: str, address: str, rounds: int, answers: Any) -> N
     from weighbridge.postgres.transactions import Database
 
     limits = SlotLimits(2, 3, TTL)
-    db = Database(address) if keeper == "postgres" else None
+    db = Database(address) if backend == "postgres" else None
     if db:
         await db.open()
     slots: Slots = PostgresSlots(db, limits) if db else RedisSlots(address, limits)
     spans: list[tuple[str, int, int]] = []
     for _ in range(rounds):
-        for held in got(await slots.acquire([A, SlotKey(SITES[1], GOOGLE)])):
+        for held in got(await slots.acquire([A, GroupKey(SITES[1], GOOGLE)])):
             begun = clock_gettime_ns(1)  # CLOCK_MONOTONIC is the same in all processes of a machine
             await asyncio.sleep(0)
-            spans.append((held.key.site_key, begun, clock_gettime_ns(1)))
+            spans.append((site_key(held.key), begun, clock_gettime_ns(1)))
             await slots.release([held])
     await slots.close()
     if db:
@@ -283,11 +286,11 @@ async def _in_process(keeper: str, address: str, rounds: int, answers: Any) -> N
     answers.put(spans)
 
 
-async def test_limits_hold_among_processes(keeper: Keeper) -> None:
+async def test_limits_hold_among_processes(backend: Backend) -> None:
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     processes = [
-        context.Process(target=_process, args=(keeper.name, keeper.address, 60, answers), daemon=True)
+        context.Process(target=_process, args=(backend.name, backend.address, 60, answers), daemon=True)
         for _ in range(3)
     ]
     for process in processes:
@@ -304,13 +307,13 @@ async def test_limits_hold_among_processes(keeper: Keeper) -> None:
         assert inside[key] <= 2
         assert inside.total() <= 3
     assert len(spans) > 60
-    assert keeper.held() == {}
+    assert backend.held() == {}
 
 
-async def test_thirty_two_places_are_one_call(make_slots: Make) -> None:
+async def test_thirty_two_groups_are_one_call(make_slots: Make) -> None:
     """As many as a round of deliveries asks for, with every site twice and one too many."""
-    places = [SlotKey(site, provider) for site in SITES[:5] for provider in (GOOGLE, META) for _ in range(3)]
-    held = await make_slots(2, 100).acquire([*places, A, A])
+    groups = [GroupKey(site, provider) for site in SITES[:5] for provider in (GOOGLE, META) for _ in range(3)]
+    held = await make_slots(2, 100).acquire([*groups, A, A])
     assert pattern(held) == "++-" * 10 + "--"
 
 

@@ -1,4 +1,4 @@
-"""Slots against a model of them in a few lines of Python, on both keepers: what is taken, given back, and left to end.
+"""Slots against a model of them in a few lines of Python, on both backends: what is taken, given back, and left to end.
 
 Hypothesis plays several processes, lets time pass, and lets two of them ask at the same moment: then the answers must
 be those of one order or of the other. `make soak` plays much longer, and different games each time.
@@ -21,15 +21,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.proof.workers import LONG
-from tests.slots.conftest import Keeper, PostgresKeeper, RedisKeeper
+from tests.slots.conftest import Backend, PostgresBackend, RedisBackend
 from tests.slots.redis_server import RedisServer
-from weighbridge.delivery.slots.base import Slot, SlotKey, Slots
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.slots.base import Slot, Slots, global_key, site_key
 from weighbridge.postgres.transactions import Database
 
 # In minutes, so that the real time that a game takes does not count.
 LEASE = 60
 PAUSES = (5, 25, 61)
-PLACES = [SlotKey(UUID(int=n), provider) for n in (1, 2, 3) for provider in ("google_ads", "meta_capi")]
+GROUPS = [GroupKey(UUID(int=n), provider) for n in (1, 2, 3) for provider in ("google_ads", "meta_capi")]
 
 PLAY = settings(
     max_examples=400 if LONG else 30,
@@ -51,10 +52,10 @@ class Model:
     now: int = 0
     until: dict[str, dict[UUID, int]] = field(default_factory=dict)
 
-    def acquire(self, place: SlotKey, token: UUID) -> bool:
-        keys = {place.site_key: self.per_site}
+    def acquire(self, group: GroupKey, token: UUID) -> bool:
+        keys = {site_key(group): self.per_site}
         if self.per_provider:
-            keys[place.global_key] = self.per_provider
+            keys[global_key(group)] = self.per_provider
         if any(len(self.live(key)) >= most for key, most in keys.items()):
             return False
         for key in keys:
@@ -68,42 +69,42 @@ class Model:
     def live(self, key: str) -> set[UUID]:
         return {token for token, until in self.until.get(key, {}).items() if until > self.now}
 
-    def agrees(self, places: Sequence[SlotKey], held: Sequence[Slot | None]) -> bool:
+    def agrees(self, groups: Sequence[GroupKey], held: Sequence[Slot | None]) -> bool:
         """Whether these are the answers to give, one after the other. It takes them over."""
         answers = []
-        for place, each in zip(places, held, strict=True):
+        for group, each in zip(groups, held, strict=True):
             token = each.token if each else UUID(int=0)
-            answers.append(self.acquire(place, token) == (each is not None))
+            answers.append(self.acquire(group, token) == (each is not None))
         return all(answers)
 
 
-places = st.lists(st.sampled_from(PLACES), min_size=1, max_size=6)
+groups = st.lists(st.sampled_from(GROUPS), min_size=1, max_size=6)
 
 
 class Game(RuleBasedStateMachine):
-    keeper: Keeper
+    backend: Backend
     runner: asyncio.Runner
 
     @initialize(per_site=st.integers(1, 3), per_provider=st.integers(0, 5))
     def start(self, per_site: int, per_provider: int) -> None:
-        self.keeper.clear()
+        self.backend.clear()
         self.model = Model(per_site, per_provider)
         lease = timedelta(minutes=LEASE)
-        self.processes: list[Slots] = [self.keeper.slots(per_site, per_provider, lease) for _ in range(3)]
+        self.processes: list[Slots] = [self.backend.slots(per_site, per_provider, lease) for _ in range(3)]
         self.known: list[Slot] = []  # ever held by anybody, so also what was given back or has ended
 
     def teardown(self) -> None:
         for process in getattr(self, "processes", []):
             self.runner.run(process.close())
 
-    @rule(who=st.integers(0, 2), wanted=places)
-    def acquire(self, who: int, wanted: list[SlotKey]) -> None:
+    @rule(who=st.integers(0, 2), wanted=groups)
+    def acquire(self, who: int, wanted: list[GroupKey]) -> None:
         held = self.runner.run(self.processes[who].acquire(wanted))
         self._know(wanted, held)
         assert self.model.agrees(wanted, held)
 
-    @rule(one=places, other=places)
-    def acquire_at_the_same_moment(self, one: list[SlotKey], other: list[SlotKey]) -> None:
+    @rule(one=groups, other=groups)
+    def acquire_at_the_same_moment(self, one: list[GroupKey], other: list[GroupKey]) -> None:
         async def both() -> list[list[Slot | None]]:
             return await asyncio.gather(self.processes[0].acquire(one), self.processes[1].acquire(other))
 
@@ -128,14 +129,17 @@ class Game(RuleBasedStateMachine):
 
     @rule(minutes=st.sampled_from(PAUSES))
     def pass_time(self, minutes: int) -> None:
-        self.keeper.age(timedelta(minutes=minutes))
+        self.backend.age(timedelta(minutes=minutes))
         self.model.now += minutes
 
     @invariant()
-    def the_keeper_holds_what_the_model_holds(self) -> None:
+    def the_backend_holds_what_the_model_holds(self) -> None:
         if not hasattr(self, "model"):
             return
-        kept, keys = self.keeper.held(), {place.global_key for place in PLACES} | {p.site_key for p in PLACES}
+        kept, keys = (
+            self.backend.held(),
+            {global_key(each) for each in GROUPS} | {site_key(each) for each in GROUPS},
+        )
         ended = {
             t for held in self.model.until.values() for t, until in held.items() if until <= self.model.now
         }
@@ -143,7 +147,7 @@ class Game(RuleBasedStateMachine):
             assert kept.pop(key, set()) - ended == self.model.live(key)
         assert kept == {}
 
-    def _know(self, wanted: Sequence[SlotKey], held: Sequence[Slot | None]) -> None:
+    def _know(self, wanted: Sequence[GroupKey], held: Sequence[Slot | None]) -> None:
         assert [each.key for each in held if each] == [
             p for p, each in zip(wanted, held, strict=True) if each
         ]
@@ -151,11 +155,11 @@ class Game(RuleBasedStateMachine):
 
 
 @contextmanager
-def _postgres(url: str, runner: asyncio.Runner) -> Iterator[Keeper]:
+def _postgres(url: str, runner: asyncio.Runner) -> Iterator[Backend]:
     db = Database(url)
     runner.run(db.open())
-    with closing(PostgresKeeper(url, db)) as keeper:
-        yield keeper
+    with closing(PostgresBackend(url, db)) as backend:
+        yield backend
     runner.run(db.close())
 
 
@@ -163,13 +167,13 @@ def _postgres(url: str, runner: asyncio.Runner) -> Iterator[Keeper]:
 def test_slots_do_what_the_model_does(where: str, database_url: str, tmp_path: Path) -> None:
     with asyncio.Runner() as runner:
         if where == "postgres":
-            with _postgres(database_url, runner) as keeper:
-                _play(keeper, runner)
+            with _postgres(database_url, runner) as backend:
+                _play(backend, runner)
         else:
             with RedisServer(tmp_path / "redis") as server:
-                _play(RedisKeeper(server), runner)
+                _play(RedisBackend(server), runner)
 
 
-def _play(keeper: Keeper, runner: asyncio.Runner) -> None:
-    game = type("Played", (Game,), {"keeper": keeper, "runner": runner})
+def _play(backend: Backend, runner: asyncio.Runner) -> None:
+    game = type("Played", (Game,), {"backend": backend, "runner": runner})
     run_state_machine_as_test(game, settings=PLAY)

@@ -14,11 +14,12 @@ import pytest
 from tests.conftest import WAITING, Clock
 from tests.observe.conftest import Lines
 from tests.slots.test_conformance import A, got, pattern
-from weighbridge.delivery.slots.base import SlotKey, SlotLimits
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.slots.base import SlotLimits, global_key, site_key
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.postgres.transactions import Database
 
-B = SlotKey(UUID(int=2), "meta_capi")
+B = GroupKey(UUID(int=2), "meta_capi")
 Query = Callable[..., list[tuple[Any, ...]]]
 ACQUIRE = "SELECT weighbridge.acquire_slots(%s, %s, %s, 2, 10, '2 minutes')"
 RELEASE = "SELECT weighbridge.release_slots(%s)"
@@ -38,9 +39,11 @@ def other(database_url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def taken_by(other: psycopg.Connection, *places: SlotKey) -> list[UUID]:
-    tokens = [uuid4() for _ in places]
-    other.execute(ACQUIRE, ([p.site_key for p in places], [p.global_key for p in places], tokens))
+def taken_by(other: psycopg.Connection, *groups: GroupKey) -> list[UUID]:
+    tokens = [uuid4() for _ in groups]
+    other.execute(
+        ACQUIRE, ([site_key(each) for each in groups], [global_key(each) for each in groups], tokens)
+    )
     return tokens
 
 
@@ -66,7 +69,7 @@ async def test_one_who_froze_before_its_commit_is_cut_off_and_held_nobody_up_for
     assert time.monotonic() - begun < 3
     with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
         other.execute("SELECT 1")
-    assert len(query("SELECT FROM weighbridge.slots WHERE key = %s", (A.site_key,))) == 2
+    assert len(query("SELECT FROM weighbridge.slots WHERE key = %s", (site_key(A),))) == 2
 
 
 async def test_others_keys_wait_for_nobody(slots: PostgresSlots, other: psycopg.Connection) -> None:
@@ -79,7 +82,7 @@ async def test_a_lock_that_does_not_come_free_is_none_for_all_and_leaves_nothing
     slots: PostgresSlots, other: psycopg.Connection, query: Query, lines: Lines
 ) -> None:
     other.autocommit = True  # idle, but not in a transaction: nobody cuts it off
-    other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 6))", (A.global_key,))
+    other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 6))", (global_key(A),))
     assert await slots.acquire([B, A]) == [None, None]
     other.close()
     assert pattern(await slots.acquire([B, A])) == "++"
@@ -119,9 +122,9 @@ async def test_the_purge_and_giving_back_in_every_order_never_stand_against_each
     many = [PostgresSlots(db, SlotLimits(2, 6, SlotLimits().ttl * 0)) for _ in range(8)]
 
     async def busy(slots: PostgresSlots, n: int) -> None:
-        places = [SlotKey(UUID(int=k), "google_ads") for k in range(1, 6)]
+        groups = [GroupKey(UUID(int=k), "google_ads") for k in range(1, 6)]
         for _ in range(25):
-            held = got(await slots.acquire(places[n % 5 :] + places[: n % 5]))
+            held = got(await slots.acquire(groups[n % 5 :] + groups[: n % 5]))
             await slots.release(held[::-1] if n % 2 else held)
 
     async with asyncio.timeout(60):
@@ -144,7 +147,7 @@ async def test_a_line_that_breaks_while_it_waits_is_none_and_nothing_is_raised(
     other.rollback()
     assert pattern(await slots.acquire([A, A])) == "++"
     [away], [_] = lines("slots.unavailable"), lines("slots.available")
-    assert away["keeper"] == "postgres"
+    assert away["backend"] == "postgres"
     assert away["reason"].startswith("The connection to the database was lost")
 
 
@@ -170,11 +173,11 @@ async def test_more_rows_of_a_key_than_its_limit_cannot_be_written(
     [held] = got(await slots.acquire([A]))
     insert = "INSERT INTO weighbridge.slots VALUES (%s, %s, %s, weighbridge.now())"
     with pytest.raises(psycopg.errors.UniqueViolation):
-        query(insert, (A.site_key, 1, uuid4()))
+        query(insert, (site_key(A), 1, uuid4()))
     with pytest.raises(psycopg.errors.UniqueViolation):
-        query(insert, (A.site_key, 2, held.token))
+        query(insert, (site_key(A), 2, held.token))
     with pytest.raises(psycopg.errors.CheckViolation):
-        query(insert, (A.site_key, 0, uuid4()))
+        query(insert, (site_key(A), 0, uuid4()))
 
 
 def test_slots_are_for_the_role_that_delivers_and_only_through_the_functions(query: Query) -> None:

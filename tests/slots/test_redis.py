@@ -15,11 +15,12 @@ import pytest
 from tests.observe.conftest import Lines
 from tests.slots.redis_server import RedisServer
 from tests.slots.test_conformance import A, got, pattern
-from weighbridge.delivery.slots.base import Slot, SlotKey, SlotLimits
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.slots.base import Slot, SlotLimits, global_key, site_key
 from weighbridge.delivery.slots.redis import CALL_TIMEOUT, RedisSlots
 from weighbridge.model.errors import ConfigError
 
-B = SlotKey(UUID(int=2), "meta_capi")
+B = GroupKey(UUID(int=2), "meta_capi")
 SECRET = "canary-password"
 
 
@@ -63,7 +64,7 @@ async def test_a_key_lasts_as_long_as_its_longest_token(redis_server: RedisServe
     long, short = (RedisSlots(redis_server.url, each) for each in limits)
     await long.acquire([A])
     await short.acquire([A])
-    assert redis_server("PTTL", A.site_key) > 9 * 60_000
+    assert redis_server("PTTL", site_key(A)) > 9 * 60_000
     await long.close()
     await short.close()
 
@@ -71,17 +72,17 @@ async def test_a_key_lasts_as_long_as_its_longest_token(redis_server: RedisServe
 async def test_what_is_over_is_purged_by_the_next_who_asks(
     slots: RedisSlots, redis_server: RedisServer
 ) -> None:
-    for key in (A.site_key, A.global_key):
+    for key in (site_key(A), global_key(A)):
         redis_server("ZADD", key, 1, "long-dead", 2, "dead-too")
     assert pattern(await slots.acquire([A, A, A])) == "++-"
-    assert redis_server("ZSCORE", A.site_key, "long-dead") is None
-    assert redis_server("ZCARD", A.global_key) == 2
+    assert redis_server("ZSCORE", site_key(A), "long-dead") is None
+    assert redis_server("ZCARD", global_key(A)) == 2
 
 
-async def test_many_places_are_one_command(slots: RedisSlots, redis_server: RedisServer) -> None:
+async def test_many_keys_are_one_command(slots: RedisSlots, redis_server: RedisServer) -> None:
     await slots.release(got(await slots.acquire([A])))  # connected, and the scripts are known
     before = redis_server("INFO", "commandstats")
-    held = await slots.acquire([SlotKey(UUID(int=n), "webhook") for n in range(32)])
+    held = await slots.acquire([GroupKey(UUID(int=n), "webhook") for n in range(32)])
     await slots.release(got(held))
     after = redis_server("INFO", "commandstats")
     assert after["cmdstat_evalsha"]["calls"] - before["cmdstat_evalsha"]["calls"] == 2
@@ -99,7 +100,7 @@ async def test_while_redis_is_gone_nobody_gets_a_slot_and_it_is_said_once(
         assert await slots.acquire([A, B]) == [None, None]
         await slots.release(held)
     [line] = lines("slots.unavailable")
-    assert (line["level"], line["keeper"]) == ("WARNING", "redis")
+    assert (line["level"], line["backend"]) == ("WARNING", "redis")
     assert line["reason"] == "it is unreachable, or the connection was closed"
     assert lines("slots.available") == []
 
@@ -158,8 +159,8 @@ async def test_a_call_whose_answer_was_lost_is_done_once_and_answered(
         slots = open_slots(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}", 1, 1)
         [held] = got(await slots.acquire([A]))
         assert lost == 1
-        assert redis_server("ZRANGE", A.site_key, 0, -1) == [str(held.token)]
-        assert redis_server("ZRANGE", A.global_key, 0, -1) == [str(held.token)]
+        assert redis_server("ZRANGE", site_key(A), 0, -1) == [str(held.token)]
+        assert redis_server("ZRANGE", global_key(A), 0, -1) == [str(held.token)]
         await slots.close()
     assert lines() == []
 
@@ -252,10 +253,10 @@ async def test_a_wrong_password_is_an_outage_that_says_so_and_does_not_show_it(
 async def test_an_error_of_redis_gives_nobody_a_slot_and_takes_none(
     slots: RedisSlots, redis_server: RedisServer, lines: Lines
 ) -> None:
-    redis_server("SET", A.global_key, "not ours")
+    redis_server("SET", global_key(A), "not ours")
     assert await slots.acquire([A, B]) == [None, None]
     assert lines("slots.unavailable")[0]["reason"] == "it returns an error"
-    redis_server("DEL", A.global_key)
+    redis_server("DEL", global_key(A))
     assert pattern(await slots.acquire([A, A])) == "++"
 
 
@@ -282,9 +283,9 @@ async def test_a_replica_gives_nobody_a_slot(
 
 
 async def test_a_unix_socket_will_do(tmp_path: Path, open_slots: Callable[..., RedisSlots]) -> None:
-    place = f"/tmp/weighbridge-{os.getpid()}.redis"  # the names of sockets may not be long
-    with RedisServer(tmp_path / "socket", options=("--unixsocket", place)):
-        assert pattern(await open_slots(f"unix://{place}").acquire([A])) == "+"
+    path = f"/tmp/weighbridge-{os.getpid()}.redis"  # the names of sockets may not be long
+    with RedisServer(tmp_path / "socket", options=("--unixsocket", path)):
+        assert pattern(await open_slots(f"unix://{path}").acquire([A])) == "+"
 
 
 BAD = {

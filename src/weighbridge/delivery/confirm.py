@@ -33,7 +33,7 @@ async def _ask(ctx: Context, outbound: Outbound, pending: PendingConfirmation) -
     if not isinstance(provider, Confirms):
         return  # this process does not have the provider: another one asks
     async with ctx.db.tx(ROLE) as tx:
-        sealed = await credential_queries.of_groups(tx, [(pending.site_id, pending.provider_key)])
+        sealed = await credential_queries.of_groups(tx, [pending.key])
     confirmation = Confirmation("PROCESSING")
     if sealed:
         try:

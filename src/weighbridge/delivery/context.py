@@ -35,6 +35,10 @@ class Outbound:
         """The lease of a call. It is not renewed: a call ends or times out well before."""
         return self.limits.ttl
 
+    def deadline(self, leased_at: float) -> float:
+        """By when a call of a batch ends, by `monotonic`. The rest of the lease is left to settle it."""
+        return leased_at + 0.75 * self.lease.total_seconds()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Context(context.Context):

@@ -1,4 +1,4 @@
-"""Queries of conversions and groups: lists, single rows, the ledger."""
+"""Queries of conversions and groups: lists and single rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named
 
@@ -100,25 +101,6 @@ class ListedConversion:
 
 
 @dataclass(frozen=True)
-class LedgerEntry:
-    """A row of provider_upload_attempts."""
-
-    batch_id: UUID
-    site_id: UUID
-    provider_key: str
-    phase: str
-    claimed_count: int | None
-    completed_count: int | None
-    failed_count: int | None
-    retry_count: int | None
-    duration_ms: int | None
-    provider_request_id: str | None
-    error_code: str | None
-    error_category: str | None
-    created_at: datetime
-
-
-@dataclass(frozen=True)
 class GroupStatus:
     """A site and a provider: queued and failed conversions, and what blocks deliveries."""
 
@@ -142,6 +124,10 @@ class GroupStatus:
     failed_total: int
     retry_total: int
 
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(self.site_id, self.provider_key)
+
 
 @dataclass(frozen=True)
 class ConversionStatus:
@@ -156,17 +142,6 @@ class ConversionStatus:
     @property
     def canceled(self) -> bool:
         return self.code == SALE_CANCELED
-
-
-@dataclass(frozen=True)
-class FailedFilter:
-    """Filters for failed conversions; None: any."""
-
-    workspace_id: UUID | None = None
-    site_id: UUID | None = None
-    provider_key: str | None = None
-    category: str | None = None
-    code: str | None = None
 
 
 @dataclass(frozen=True)
@@ -225,24 +200,13 @@ async def ordered(
     return [OrderedSale(**row) for row in await fetch_named(tx, _SQL["sales_of_order"], params)]
 
 
-async def ledger_of_batch(tx: Tx, batch_id: UUID) -> list[LedgerEntry]:
-    """The STARTED entry of a call and, if it has ended, FINISHED."""
-    return [LedgerEntry(**row) for row in await fetch_named(tx, _SQL["ledger_of_batch"], (batch_id,))]
-
-
-async def ledger_of_site(tx: Tx, site_id: UUID, provider_key: str | None, limit: int) -> list[LedgerEntry]:
-    """The entries of a group, newest first."""
-    params = {"site": site_id, "provider": provider_key, "limit": limit}
-    return [LedgerEntry(**row) for row in await fetch_named(tx, _SQL["ledger_of_site"], params)]
-
-
 async def groups(
     tx: Tx,
     workspace_id: UUID | None,
     *,
     site_id: UUID | None = None,
     provider_key: str | None = None,
-    after: tuple[UUID, str] | None = None,
+    after: GroupKey | None = None,
     limit: int = 1000,
 ) -> list[GroupStatus]:
     """The status of groups, by site and provider; of all workspaces if none is given."""
@@ -250,8 +214,8 @@ async def groups(
         "workspace": workspace_id,
         "site": site_id,
         "provider": provider_key,
-        "after_site": after and after[0],
-        "after_provider": after and after[1],
+        "after_site": after and after.site_id,
+        "after_provider": after and after.provider_key,
         "limit": limit,
         "most": MOST_COUNTED,
     }
@@ -267,15 +231,3 @@ async def statuses(tx: Tx, sales: Sequence[UUID], provider_key: str | None) -> l
     """The status of sales with their providers, or with the given one."""
     params = {"sales": list(sales), "provider": provider_key}
     return [ConversionStatus(**row) for row in await fetch_named(tx, _SQL["statuses"], params)]
-
-
-async def count_failed(tx: Tx, wanted: FailedFilter) -> dict[UUID, int]:
-    """How many conversions would be retried, by workspace."""
-    params = {
-        "workspace": wanted.workspace_id,
-        "site": wanted.site_id,
-        "provider": wanted.provider_key,
-        "category": wanted.category,
-        "code": wanted.code,
-    }
-    return dict(await fetch_all(tx, _SQL["count_failed"], params))

@@ -96,26 +96,10 @@ SELECT q.sale_id, q.site_id, q.provider_key, q.status, q.order_id, q.click_type,
        q.currency, q.expires_at, q.next_retry_at, q.claimed_at, q.batch_id, q.attempt_count, q.retry_count, q.last_error,
        q.uploaded_at, q.provider_request_id, q.provider_error_code, q.provider_error_category, q.duplicate, q.confirmation,
        q.confirmed_at, q.created_at, q.updated_at, s.upload_id, s.line
-FROM unnest(%s::uuid[], %s::text[]) WITH ORDINALITY AS w (sale_id, provider_key, place)
+FROM unnest(%s::uuid[], %s::text[]) WITH ORDINALITY AS w (sale_id, provider_key, ordinal)
 JOIN public.offline_conversion_queue q ON q.sale_id = w.sale_id AND (w.provider_key IS NULL OR q.provider_key = w.provider_key)
 JOIN public.sales s ON s.workspace_id = q.workspace_id AND s.id = q.sale_id
-ORDER BY w.place, q.provider_key
-
--- name: ledger_of_batch
-SELECT batch_id, site_id, provider_key, phase, claimed_count, completed_count, failed_count, retry_count, duration_ms,
-       provider_request_id, error_code, error_category, created_at
-FROM public.provider_upload_attempts WHERE batch_id = %s ORDER BY phase DESC -- STARTED, then FINISHED
-
--- name: ledger_of_site
-SELECT l.* FROM weighbridge.providers k
-CROSS JOIN LATERAL (
-    SELECT e.batch_id, e.site_id, e.provider_key, e.phase, e.claimed_count, e.completed_count, e.failed_count, e.retry_count,
-           e.duration_ms, e.provider_request_id, e.error_code, e.error_category, e.created_at
-    FROM public.provider_upload_attempts e
-    WHERE e.site_id = %(site)s AND e.provider_key = k.provider_key
-    ORDER BY e.created_at DESC, e.id DESC LIMIT %(limit)s) l
-WHERE %(provider)s::text IS NULL OR k.provider_key = %(provider)s
-ORDER BY l.created_at DESC, l.phase LIMIT %(limit)s
+ORDER BY w.ordinal, q.provider_key
 
 -- name: group_statuses
 -- Groups with any activity. Queued and failed rows are counted up to a limit, from indexes. ORDER BY
@@ -176,13 +160,3 @@ ORDER BY refused DESC, s.name, s.id, k.provider_key
 SELECT sale_id, provider_key, workspace_id, status, provider_error_code AS code FROM public.offline_conversion_queue
 WHERE sale_id = ANY (%(sales)s) AND (%(provider)s::text IS NULL OR provider_key = %(provider)s)
 ORDER BY sale_id, provider_key
-
--- name: count_failed
--- Number of rows that weighbridge.requeue_deliveries would requeue, by workspace.
-SELECT q.workspace_id, count(*) FROM public.offline_conversion_queue q
-WHERE q.status = 'FAILED' AND (%(workspace)s::uuid IS NULL OR q.workspace_id = %(workspace)s)
-  AND (%(site)s::uuid IS NULL OR q.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
-  AND (%(category)s::text IS NULL OR q.provider_error_category = %(category)s)
-  AND (%(code)s::text IS NULL OR q.provider_error_code = %(code)s)
-  AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED'
-GROUP BY q.workspace_id ORDER BY q.workspace_id

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.queue import BatchRequest
 from weighbridge.delivery.vault import Sealed
 from weighbridge.postgres.queries import load
@@ -39,6 +40,10 @@ class SealedCredentials:
     nonce: bytes
     ciphertext: bytes
 
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(self.site_id, self.provider_key)
+
 
 async def of_site(tx: Tx, site_id: UUID) -> list[CredentialsStatus]:
     return [
@@ -46,15 +51,15 @@ async def of_site(tx: Tx, site_id: UUID) -> list[CredentialsStatus]:
     ]
 
 
-async def of_groups(tx: Tx, groups: Sequence[tuple[UUID, str]]) -> list[SealedCredentials]:
+async def of_groups(tx: Tx, groups: Sequence[GroupKey]) -> list[SealedCredentials]:
     params = ([site for site, _ in groups], [provider for _, provider in groups])
     return [SealedCredentials(**row) for row in await fetch_named(tx, _SQL["credentials_of_groups"], params)]
 
 
-async def by_group(tx: Tx, requests: Sequence[BatchRequest]) -> dict[tuple[UUID, str], SealedCredentials]:
+async def by_group(tx: Tx, requests: Sequence[BatchRequest]) -> dict[GroupKey, SealedCredentials]:
     """Credentials of the groups of these requests, by group."""
-    found = await of_groups(tx, [(each.site_id, each.provider_key) for each in requests])
-    return {(each.site_id, each.provider_key): each for each in found}
+    found = await of_groups(tx, [each.key for each in requests])
+    return {each.key: each for each in found}
 
 
 async def of_provider(tx: Tx, provider_key: str) -> list[SealedCredentials]:
@@ -72,7 +77,7 @@ async def next_version(tx: Tx, site_id: UUID, provider_key: str) -> int:
     return int(row[0])
 
 
-async def store(tx: Tx, site_id: UUID, provider_key: str, sealed: Sealed, actor: str) -> bool:
+async def set_credentials(tx: Tx, site_id: UUID, provider_key: str, sealed: Sealed, actor: str) -> bool:
     """Store encrypted credentials. False: a later version is already stored."""
     params = (site_id, provider_key, sealed.version, sealed.key_id, sealed.nonce, sealed.ciphertext, actor)
     row = await fetch_one(tx, _SQL["set_credentials"], params)

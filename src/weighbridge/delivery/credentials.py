@@ -22,7 +22,7 @@ async def put(
     async with ctx.db.tx(ROLE, workspace_id) as tx:
         version = await credential_queries.next_version(tx, site_id, provider_key)
         sealed = outbound.vault.seal(site_id, provider_key, values, version)
-        if not await credential_queries.store(tx, site_id, provider_key, sealed, actor):
+        if not await credential_queries.set_credentials(tx, site_id, provider_key, sealed, actor):
             raise RetryLater("connection", "The same credentials were changed at the same time. Try again.")
         found = await credential_queries.of_site(tx, site_id)
         return next(each for each in found if each.provider_key == provider_key)

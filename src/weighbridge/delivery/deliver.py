@@ -10,9 +10,8 @@ from weighbridge.delivery import breaker, queue
 from weighbridge.delivery.context import ROLE, Context, outbound_of
 from weighbridge.delivery.dispatch_loop import Dispatcher
 from weighbridge.delivery.in_flight import InFlight
-from weighbridge.delivery.plan import COUNTED, make_plan
-from weighbridge.delivery.queue import Group
-from weighbridge.delivery.settle import RunCounts
+from weighbridge.delivery.plan import COUNTED, Plan
+from weighbridge.delivery.run_counts import RunCounts
 
 
 async def deliver(ctx: Context, worker: str, limit: int, in_flight: InFlight | None = None) -> RunCounts:
@@ -21,14 +20,12 @@ async def deliver(ctx: Context, worker: str, limit: int, in_flight: InFlight | N
     Concurrent runs of a process share `in_flight`, and keep its limits together.
     """
     outbound = outbound_of(ctx)
-
-    async def begin_probe(group: Group) -> int | None:
-        async with ctx.db.tx(ROLE) as tx:
-            return await breaker.begin_probe(tx, group, outbound.lease)
-
     async with ctx.db.tx(ROLE) as tx:
         waiting = await queue.groups(tx, COUNTED)
-    plan = await make_plan(waiting, outbound, limit, begin_probe)
+    plan = Plan.of(waiting, outbound, limit)
+    while group := plan.next_probe():
+        async with ctx.db.tx(ROLE) as tx:
+            plan.add_probe(group, await breaker.begin_probe(tx, group, outbound.lease))
     tally = RunCounts()
     tally.skipped.update(plan.skipped.values())
     if plan.open_groups:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from time import monotonic
 from uuid import uuid4
 
-from weighbridge.delivery import breaker, credential_queries, queue
+from weighbridge.delivery import credential_queries, queue
 from weighbridge.delivery.context import ROLE, Context, Outbound, outbound_of, unsealed
 from weighbridge.delivery.credential_queries import SealedCredentials
-from weighbridge.delivery.plan import COUNTED, make_plan
-from weighbridge.delivery.prefetch import Prefetched
+from weighbridge.delivery.forecast import expected_plan
 from weighbridge.delivery.provider_call import call_provider
-from weighbridge.delivery.providers.base import Credentials
-from weighbridge.delivery.queue import BatchRequest, ClaimedBatch, Group
+from weighbridge.delivery.queue import BatchRequest, CallBatch, Group
 from weighbridge.delivery.vault import VaultError
 from weighbridge.model.delivery import Conversion, Outcome
 
@@ -36,12 +33,11 @@ async def dry_run(ctx: Context, limit: int) -> list[DryRunResult]:
     """Let the providers validate at most `limit` conversions, with the groups and shares of a run."""
     outbound = outbound_of(ctx)
     async with ctx.db.tx(ROLE) as tx:
-        waiting = await queue.groups(tx, COUNTED)
-        plan = await make_plan(waiting, outbound, limit, partial(breaker.probe_rows, tx))
+        plan, _ = await expected_plan(tx, outbound, limit)
         sending = [*plan.probes, *plan.shares]
-        requests = [BatchRequest(group.site_id, group.provider_key, share) for group, share in sending]
+        requests = [BatchRequest(group.key, share) for group, share in sending]
         sealed = await credential_queries.by_group(tx, requests)
-        found = {(each.site_id, each.provider_key): each for each in await queue.peek(tx, requests)}
+        found = {each.key: each for each in await queue.peek(tx, requests)}
     planned: dict[str, list[_GroupPlan]] = {}
     for group, _ in sending:
         if group.key in sealed and group.key in found:
@@ -57,7 +53,7 @@ async def dry_run(ctx: Context, limit: int) -> list[DryRunResult]:
 class _GroupPlan:
     group: Group
     sealed: SealedCredentials
-    found: ClaimedBatch
+    found: CallBatch
 
 
 async def _check_groups(outbound: Outbound, planned: Sequence[_GroupPlan]) -> list[DryRunResult]:
@@ -73,20 +69,15 @@ async def _check_group(outbound: Outbound, group_plan: _GroupPlan) -> DryRunResu
     outcomes: list[tuple[Conversion, Outcome]] = []
     calls = 0
     for part in _split(group_plan.found, outbound.providers[group_plan.group.provider_key].max_batch):
-        outcomes += zip(part.conversions, await _call(outbound, part, group_plan, credentials), strict=True)
+        deadline = outbound.deadline(monotonic())
+        result = await call_provider(outbound, part, credentials, deadline, dry_run=True)
+        outcomes += zip(part.conversions, result.outcomes, strict=True)
         calls += 1
     return DryRunResult(group_plan.group, outcomes, calls, group_plan.found.expired)
 
 
-def _split(found: ClaimedBatch, size: int) -> Iterator[ClaimedBatch]:
+def _split(found: CallBatch, size: int) -> Iterator[CallBatch]:
     """In batches, as a run would claim them."""
     for start in range(0, len(found.conversions), size):
         rows = found.conversions[start : start + size]
-        yield ClaimedBatch(uuid4(), found.site_id, found.provider_key, found.now, rows, 0)
-
-
-async def _call(
-    outbound: Outbound, part: ClaimedBatch, group_plan: _GroupPlan, credentials: Credentials
-) -> Sequence[Outcome]:
-    batch = Prefetched(part, credentials, group_plan.sealed.version, monotonic(), dry_run=True)
-    return (await call_provider(outbound, batch)).outcomes
+        yield CallBatch(uuid4(), found.key, found.now, rows, 0)

@@ -293,9 +293,9 @@ BEGIN
                               FOR UPDATE SKIP LOCKED);
     RETURN QUERY
     WITH wanted AS MATERIALIZED (
-        SELECT w.token, w.site_key, CASE WHEN p_per_provider > 0 THEN w.global_key END AS global_key, w.place,
-               row_number() OVER (PARTITION BY w.site_key ORDER BY w.place) AS turn
-        FROM unnest(p_tokens, p_site_keys, p_global_keys) WITH ORDINALITY AS w (token, site_key, global_key, place)
+        SELECT w.token, w.site_key, CASE WHEN p_per_provider > 0 THEN w.global_key END AS global_key, w.request_no,
+               row_number() OVER (PARTITION BY w.site_key ORDER BY w.request_no) AS turn
+        FROM unnest(p_tokens, p_site_keys, p_global_keys) WITH ORDINALITY AS w (token, site_key, global_key, request_no)
     ), asked AS (
         SELECT w.site_key AS key, p_per_site AS most, count(*) AS times FROM wanted w GROUP BY w.site_key
         UNION ALL
@@ -317,7 +317,7 @@ BEGIN
     ), at_site AS MATERIALIZED (
         -- A request without a slot of its provider may precede another of its site, which then gets none either.
         SELECT w.token, w.site_key, w.global_key, f.slot,
-               row_number() OVER (PARTITION BY w.global_key ORDER BY w.place) AS turn
+               row_number() OVER (PARTITION BY w.global_key ORDER BY w.request_no) AS turn
         FROM wanted w JOIN free f ON f.key = w.site_key AND f.turn = w.turn
     ), granted AS MATERIALIZED (
         SELECT a.token, a.site_key, a.slot AS site_slot, a.global_key, f.slot AS global_slot
@@ -361,17 +361,35 @@ CREATE OR REPLACE FUNCTION weighbridge.expired_text(p_provider text) RETURNS tex
     $$;
 REVOKE ALL ON FUNCTION weighbridge.expired_text(text) FROM PUBLIC;
 
+-- Adds to the counters of groups; an array that is NULL adds nothing. A group may be listed more than once.
+-- settle_conversions does the same in its own statement, which is faster.
+CREATE OR REPLACE FUNCTION weighbridge.add_provider_metrics(
+    p_sites uuid[], p_providers text[], p_attempts int[], p_completed int[], p_failed int[], p_retry int[]
+) RETURNS void
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, completed_total,
+                                                  failed_total, retry_total)
+        SELECT s.id, c.provider_key, s.workspace_id, coalesce(sum(c.attempts), 0), coalesce(sum(c.completed), 0),
+               coalesce(sum(c.failed), 0), coalesce(sum(c.retry), 0)
+        FROM unnest(p_sites, p_providers, p_attempts, p_completed, p_failed, p_retry)
+             AS c (site_id, provider_key, attempts, completed, failed, retry)
+        JOIN sites s ON s.id = c.site_id
+        GROUP BY 1, 2, 3 ORDER BY 1, 2
+        ON CONFLICT (site_id, provider_key) DO UPDATE
+        SET attempts_total = m.attempts_total + excluded.attempts_total,
+            completed_total = m.completed_total + excluded.completed_total,
+            failed_total = m.failed_total + excluded.failed_total,
+            retry_total = m.retry_total + excluded.retry_total, updated_at = weighbridge.now()
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.add_provider_metrics(uuid[], text[], int[], int[], int[], int[]) FROM PUBLIC;
+
 -- Counts failed conversions that were not part of a call: one for each element, in the counters of its site and provider.
 CREATE OR REPLACE FUNCTION weighbridge.count_failed_deliveries(p_sites uuid[], p_providers text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
-    INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, failed_total)
-    SELECT s.id, f.provider_key, s.workspace_id, count(*)
-    FROM unnest(p_sites, p_providers) AS f (site_id, provider_key) JOIN sites s ON s.id = f.site_id
-    GROUP BY 1, 2, 3 ORDER BY 1, 2
-    ON CONFLICT (site_id, provider_key) DO UPDATE
-    SET failed_total = m.failed_total + excluded.failed_total, updated_at = weighbridge.now();
+    PERFORM add_provider_metrics(p_sites, p_providers, NULL, NULL, array_fill(1, ARRAY[coalesce(cardinality(p_sites), 0)]), NULL);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.count_failed_deliveries(uuid[], text[]) FROM PUBLIC;
 
@@ -618,15 +636,8 @@ CREATE OR REPLACE FUNCTION public.increment_provider_upload_metrics(
 ) RETURNS void
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
-        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, completed_total,
-                                                  failed_total, retry_total)
-        SELECT s.id, p_provider_key, s.workspace_id, p_attempts, p_completed, p_failed, p_retry
-        FROM sites s WHERE s.id = p_site_id
-        ON CONFLICT (site_id, provider_key) DO UPDATE
-        SET attempts_total = m.attempts_total + excluded.attempts_total,
-            completed_total = m.completed_total + excluded.completed_total,
-            failed_total = m.failed_total + excluded.failed_total,
-            retry_total = m.retry_total + excluded.retry_total, updated_at = weighbridge.now()
+        SELECT add_provider_metrics(ARRAY[p_site_id], ARRAY[p_provider_key], ARRAY[p_attempts], ARRAY[p_completed],
+                                    ARRAY[p_failed], ARRAY[p_retry])
     $$;
 REVOKE ALL ON FUNCTION public.increment_provider_upload_metrics(uuid, text, int, int, int, int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION public.increment_provider_upload_metrics(uuid, text, int, int, int, int) TO weighbridge_deliver;
@@ -681,7 +692,7 @@ BEGIN
         WHERE c.batch_id = ANY (v_alive)
     ),
     outcomes AS MATERIALIZED (
-        SELECT row_number() OVER () AS place, o.* FROM jsonb_to_recordset(p_outcomes) AS o (
+        SELECT row_number() OVER () AS outcome_no, o.* FROM jsonb_to_recordset(p_outcomes) AS o (
             batch_id uuid, n int, status text, code text, category text, error text, request_id text, at_least interval,
             counts boolean, duplicate boolean, confirm_after interval)
     ),
@@ -706,22 +717,22 @@ BEGIN
         FROM calls c JOIN outcomes u ON u.batch_id = c.batch_id
         WHERE q.claimed_at = c.claimed_at AND q.status = 'PROCESSING' AND q.batch_id = c.batch_id
           AND u.n = CASE WHEN v_numbers IS NULL THEN 0 ELSE coalesce((v_numbers ->> (q.batch_id::text || q.sale_id))::int, 0) END
-        RETURNING u.place, q.status
+        RETURNING u.outcome_no, q.status
     ),
     counted_outcomes AS MATERIALIZED (
-        SELECT w.place, count(*) FILTER (WHERE w.status = 'COMPLETED') AS completed,
+        SELECT w.outcome_no, count(*) FILTER (WHERE w.status = 'COMPLETED') AS completed,
                count(*) FILTER (WHERE w.status = 'FAILED') AS failed, count(*) FILTER (WHERE w.status = 'RETRY') AS retry
-        FROM written w GROUP BY w.place
+        FROM written w GROUP BY w.outcome_no
     ),
     counted AS MATERIALIZED (
         SELECT u.batch_id, sum(e.completed)::bigint AS completed, sum(e.failed)::bigint AS failed, sum(e.retry)::bigint AS retry
-        FROM counted_outcomes e JOIN outcomes u USING (place) GROUP BY u.batch_id
+        FROM counted_outcomes e JOIN outcomes u USING (outcome_no) GROUP BY u.batch_id
     ),
     awaited AS (
         INSERT INTO confirmations AS c (site_id, provider_key, request_id, workspace_id, rows, due_at)
         SELECT l.site_id, l.provider_key, u.request_id, l.workspace_id, sum(e.completed + e.failed + e.retry), v_now + min(u.confirm_after)
         FROM counted_outcomes e
-        JOIN outcomes u USING (place)
+        JOIN outcomes u USING (outcome_no)
         JOIN provider_upload_attempts l ON l.batch_id = u.batch_id AND l.phase = 'STARTED'
         WHERE u.confirm_after IS NOT NULL AND u.request_id IS NOT NULL
         GROUP BY 1, 2, 3, 4
@@ -819,6 +830,10 @@ CREATE OR REPLACE FUNCTION weighbridge.recover_deliveries(p_rows tid[], p_max_cr
 DECLARE
     v_now timestamptz := weighbridge.now();
     v_count bigint;
+    v_sites uuid[]; -- of the calls that end now
+    v_providers text[];
+    v_failed int[];
+    v_retry int[];
 BEGIN
     WITH recovered AS (
         UPDATE offline_conversion_queue q
@@ -845,19 +860,12 @@ BEGIN
         FROM counted n JOIN provider_upload_attempts l ON l.batch_id = n.batch_id AND l.phase = 'STARTED'
         ON CONFLICT DO NOTHING
         RETURNING site_id, provider_key, failed_count, retry_count
-    ),
-    metered AS (
-        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, failed_total,
-                                                  retry_total)
-        SELECT f.site_id, f.provider_key, s.workspace_id, count(*), sum(f.failed_count), sum(f.retry_count)
-        FROM finished f JOIN sites s ON s.id = f.site_id
-        GROUP BY 1, 2, 3 ORDER BY 1, 2
-        ON CONFLICT (site_id, provider_key) DO UPDATE
-        SET attempts_total = m.attempts_total + excluded.attempts_total,
-            failed_total = m.failed_total + excluded.failed_total,
-            retry_total = m.retry_total + excluded.retry_total, updated_at = v_now
     )
-    SELECT count(*) INTO v_count FROM recovered;
+    SELECT (SELECT count(*) FROM recovered), array_agg(f.site_id), array_agg(f.provider_key), array_agg(f.failed_count),
+           array_agg(f.retry_count)
+    INTO v_count, v_sites, v_providers, v_failed, v_retry FROM finished f;
+    PERFORM add_provider_metrics(v_sites, v_providers, array_fill(1, ARRAY[coalesce(cardinality(v_sites), 0)]), NULL, v_failed,
+                                 v_retry);
     IF v_count > 0 THEN
         PERFORM pg_notify('weighbridge_deliver', '');
     END IF;

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from uuid import UUID
 
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.run_signals import RunSignals
 from weighbridge.delivery.slots.base import SlotLimits
 
+LINGER = 0.005  # seconds for which a request to the database waits for others
 CALLS_AT_ONCE = 32  # of a provider, where no limit is set
 FAST = 1.0  # seconds; after a successful call that took less, batches of its provider are prefetched
 PREFETCHED = 2  # batches of a group beyond its slots: one that is ready, and one that is being claimed
-
-GroupKey = tuple[UUID, str]  # a site and a provider
 
 
 @dataclass
@@ -30,6 +29,9 @@ class InFlight:
     held_slots: Counter[str] = field(default_factory=Counter)  # by provider
     held_slots_of: Counter[GroupKey] = field(default_factory=Counter)
     fast: set[str] = field(default_factory=set)  # providers whose last call was successful and fast
+    unreadable: set[tuple[GroupKey, int]] = field(
+        default_factory=set
+    )  # logged: credentials, by group and version
     signals: RunSignals = field(default_factory=RunSignals)
 
     def claimable(self, provider_key: str, limits: SlotLimits) -> int:
@@ -41,31 +43,31 @@ class InFlight:
         return 3 * round_ - batches if batches <= 2 * round_ else 0
 
     def may_claim(self, key: GroupKey, limits: SlotLimits) -> bool:
-        return self.batches_of[key] < limits.per_site + (PREFETCHED if key[1] in self.fast else 0)
+        return self.batches_of[key] < limits.per_site + (PREFETCHED if key.provider_key in self.fast else 0)
 
     def add_batch(self, key: GroupKey) -> None:
-        self.batches[key[1]] += 1
+        self.batches[key.provider_key] += 1
         self.batches_of[key] += 1
 
     def call_ended(self, key: GroupKey, *, succeeded: bool, seconds: float) -> None:
         """The batch of a failed call stays in flight until the failure is written."""
         if succeeded and seconds < FAST:
-            self.fast.add(key[1])
+            self.fast.add(key.provider_key)
         else:
-            self.fast.discard(key[1])
+            self.fast.discard(key.provider_key)
         if succeeded:
             self.remove_batch(key)
 
     def remove_batch(self, key: GroupKey) -> None:
-        self.batches[key[1]] -= 1
+        self.batches[key.provider_key] -= 1
         self.batches_of[key] -= 1
         self.signals.notify()
 
     def acquire_slot(self, key: GroupKey) -> None:
-        self.held_slots[key[1]] += 1
+        self.held_slots[key.provider_key] += 1
         self.held_slots_of[key] += 1
 
     def release_slot(self, key: GroupKey) -> None:
-        self.held_slots[key[1]] -= 1
+        self.held_slots[key.provider_key] -= 1
         self.held_slots_of[key] -= 1
         self.signals.notify()

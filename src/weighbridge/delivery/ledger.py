@@ -8,12 +8,11 @@ from datetime import datetime
 from uuid import UUID
 
 from weighbridge.delivery.conversions import MOST_COUNTED
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named
 
 _SQL = load(__name__)
-
-Key = tuple[UUID, str]  # site and provider
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,25 @@ class LedgerFilter:
     workspace_id: UUID
     site_id: UUID | None = None
     provider_key: str | None = None
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """A row of provider_upload_attempts."""
+
+    batch_id: UUID
+    site_id: UUID
+    provider_key: str
+    phase: str
+    claimed_count: int | None
+    completed_count: int | None
+    failed_count: int | None
+    retry_count: int | None
+    duration_ms: int | None
+    provider_request_id: str | None
+    error_code: str | None
+    error_category: str | None
+    created_at: datetime
 
 
 @dataclass(frozen=True)
@@ -64,6 +82,17 @@ class ErrorCounts:
     sentence: str | None  # an example message
 
 
+async def of_batch(tx: Tx, batch_id: UUID) -> list[LedgerEntry]:
+    """The STARTED entry of a call and, if it has ended, FINISHED."""
+    return [LedgerEntry(**row) for row in await fetch_named(tx, _SQL["ledger_of_batch"], (batch_id,))]
+
+
+async def of_site(tx: Tx, site_id: UUID, provider_key: str | None, limit: int) -> list[LedgerEntry]:
+    """The entries of a group, newest first."""
+    params = {"site": site_id, "provider": provider_key, "limit": limit}
+    return [LedgerEntry(**row) for row in await fetch_named(tx, _SQL["ledger_of_site"], params)]
+
+
 async def recent(tx: Tx, watched: LedgerFilter, limit: int) -> list[RecentCall]:
     """Recent calls, newest first."""
     return [
@@ -72,10 +101,10 @@ async def recent(tx: Tx, watched: LedgerFilter, limit: int) -> list[RecentCall]:
     ]
 
 
-async def recent_counts(tx: Tx, groups: Sequence[Key]) -> dict[Key, RecentCalls]:
+async def recent_counts(tx: Tx, groups: Sequence[GroupKey]) -> dict[GroupKey, RecentCalls]:
     params = {"sites": [site for site, _ in groups], "providers": [provider for _, provider in groups]}
     return {
-        (site, provider): RecentCalls(*rest)
+        GroupKey(site, provider): RecentCalls(*rest)
         for site, provider, *rest in await fetch_all(tx, _SQL["recent_counts"], params)
     }
 

@@ -1,4 +1,20 @@
--- Calls of providers and their results, for the console. Every query is bounded and follows an index.
+-- Calls of providers and their results. Every query is bounded and follows an index.
+
+-- name: ledger_of_batch
+SELECT batch_id, site_id, provider_key, phase, claimed_count, completed_count, failed_count, retry_count, duration_ms,
+       provider_request_id, error_code, error_category, created_at
+FROM public.provider_upload_attempts WHERE batch_id = %s ORDER BY phase DESC -- STARTED, then FINISHED
+
+-- name: ledger_of_site
+SELECT l.* FROM weighbridge.providers k
+CROSS JOIN LATERAL (
+    SELECT e.batch_id, e.site_id, e.provider_key, e.phase, e.claimed_count, e.completed_count, e.failed_count, e.retry_count,
+           e.duration_ms, e.provider_request_id, e.error_code, e.error_category, e.created_at
+    FROM public.provider_upload_attempts e
+    WHERE e.site_id = %(site)s AND e.provider_key = k.provider_key
+    ORDER BY e.created_at DESC, e.id DESC LIMIT %(limit)s) l
+WHERE %(provider)s::text IS NULL OR k.provider_key = %(provider)s
+ORDER BY l.created_at DESC, l.phase LIMIT %(limit)s
 
 -- name: recent_calls
 -- Newest first; FINISHED is missing while a call is in progress.

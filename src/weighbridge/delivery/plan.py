@@ -5,7 +5,8 @@ A run carries it out; the forecast and the dry run show it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weighbridge.delivery.context import Outbound
@@ -17,54 +18,62 @@ COUNTED = 10_000  # rows of a group that count for its share; longer groups have
 
 @dataclass
 class Plan:
-    """Every group with due rows: it probes, has a share (which may be 0), or is skipped for a reason."""
+    """Every group with due rows: it probes, has a share (which may be 0), or is skipped for a reason.
 
+    The caller asks the breaker about each `next_probe`, and adds the answer with `add_probe`; then `shares` are final.
+    """
+
+    limit: int
     probes: list[tuple[Group, int]] = field(default_factory=list)
-    shares: list[tuple[Group, int]] = field(default_factory=list)
     skipped: dict[Group, str] = field(default_factory=dict)
+    _closed: list[Group] = field(default_factory=list)
+    _to_probe: deque[Group] = field(default_factory=deque)
+
+    @classmethod
+    def of(cls, waiting: Sequence[Group], outbound: Outbound, limit: int) -> Plan:
+        plan = cls(limit)
+        to_probe: list[Group] = []
+        for group in waiting:
+            if reason := blocked_by(group, outbound):
+                plan.skipped[group] = reason
+            elif group.state == "CLOSED":
+                plan._closed.append(group)
+            elif group.probe_due:
+                to_probe.append(group)
+            else:
+                plan.skipped[group] = "circuit_open"
+        plan._to_probe.extend(most_overdue_first(to_probe))
+        return plan
+
+    def next_probe(self) -> Group | None:
+        """The next group to probe, until the limit is used up."""
+        return self._to_probe.popleft() if self._to_probe and self._left_for_probes > 0 else None
+
+    def add_probe(self, group: Group, rows: int | None) -> None:
+        """How many rows the probe of this group may send; None: no probe now."""
+        if rows is None:
+            self.skipped[group] = "being_probed"
+        else:
+            self.probes.append((group, min(rows, group.queued_count, self._left_for_probes)))
+
+    @property
+    def shares(self) -> list[tuple[Group, int]]:
+        """The rest of the limit, divided between the groups whose breaker is closed."""
+        return shares(self._closed, self.limit - self._probed)
 
     @property
     def open_groups(self) -> list[Group]:
         """Groups whose breaker is open, and whose next probe is not due."""
         return [group for group, reason in self.skipped.items() if reason == "circuit_open"]
 
+    @property
+    def _left_for_probes(self) -> int:
+        """Half of the limit is kept for closed groups, however many are to be probed."""
+        return ((self.limit + 1) // 2 if self._closed else self.limit) - self._probed
 
-async def make_plan(
-    waiting: Sequence[Group],
-    outbound: Outbound,
-    limit: int,
-    begin_probe: Callable[[Group], Awaitable[int | None]],
-) -> Plan:
-    """Divide `limit` rows between the groups.
-
-    Calls `begin_probe` for each group to probe, in order, until the limit is used up. It returns how many rows the
-    probe may send; None: no probe now.
-    """
-    plan = Plan()
-    closed: list[Group] = []
-    to_probe: list[Group] = []
-    for group in waiting:
-        if reason := blocked_by(group, outbound):
-            plan.skipped[group] = reason
-        elif group.state == "CLOSED":
-            closed.append(group)
-        elif group.probe_due:
-            to_probe.append(group)
-        else:
-            plan.skipped[group] = "circuit_open"
-    # Half of the limit is kept for closed groups, however many are to be probed.
-    left = (limit + 1) // 2 if closed else limit
-    for group in most_overdue_first(to_probe):
-        if left <= 0:
-            break
-        rows = await begin_probe(group)
-        if rows is None:
-            plan.skipped[group] = "being_probed"
-        else:
-            plan.probes.append((group, min(rows, group.queued_count, left)))
-            left -= plan.probes[-1][1]
-    plan.shares = shares(closed, limit - sum(rows for _, rows in plan.probes))
-    return plan
+    @property
+    def _probed(self) -> int:
+        return sum(rows for _, rows in self.probes)
 
 
 def blocked_by(group: Group, outbound: Outbound) -> str | None:

@@ -15,10 +15,11 @@ import structlog
 from weighbridge.delivery import credential_queries, queue
 from weighbridge.delivery.context import ROLE, Context, Outbound, unsealed
 from weighbridge.delivery.credential_queries import SealedCredentials
-from weighbridge.delivery.in_flight import GroupKey, InFlight
-from weighbridge.delivery.providers.base import Batch, Credentials
-from weighbridge.delivery.queue import BatchRequest, ClaimedBatch, Group, Settled
-from weighbridge.delivery.settle import RunCounts
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.in_flight import InFlight
+from weighbridge.delivery.providers.base import Credentials
+from weighbridge.delivery.queue import BatchRequest, CallBatch, Group, Settled
+from weighbridge.delivery.run_counts import RunCounts
 from weighbridge.delivery.vault import VaultError
 
 log = structlog.get_logger()
@@ -28,27 +29,14 @@ log = structlog.get_logger()
 class Prefetched:
     """A claimed batch that waits for its call."""
 
-    claimed: ClaimedBatch
+    batch: CallBatch
     credentials: Credentials
     version: int  # of the credentials
     leased_at: float  # monotonic
-    dry_run: bool = False
 
     @property
     def key(self) -> GroupKey:
-        return self.claimed.site_id, self.claimed.provider_key
-
-    @property
-    def batch(self) -> Batch:
-        claimed = self.claimed
-        return Batch(
-            claimed.site_id,
-            claimed.conversions,
-            self.credentials,
-            claimed.now,
-            claimed.id,
-            dry_run=self.dry_run,
-        )
+        return self.batch.key
 
 
 class Prefetcher:
@@ -62,17 +50,16 @@ class Prefetcher:
         self._in_flight = in_flight
         self._unclaimed: dict[GroupKey, int] = {}  # rows of each share
         self._groups: dict[str, deque[GroupKey]] = {}  # by provider, in their turn
-        # Groups whose credentials were refused, and providers that asked for a pause: a claim that began before this
-        # moment may not have seen it in the database.
-        self._closed: dict[GroupKey | str, float] = {}
+        # Groups whose credentials were refused, and providers that asked for a pause: batches of a claim that began
+        # before this moment are not sent.
+        self._blocked_before: dict[GroupKey | str, float] = {}
         self._claim_lock = asyncio.Lock()
         self.found_rows = False  # by any claim of this run
 
     def plan(self, shares: Sequence[tuple[Group, int]]) -> None:
         for group, share in shares:
-            key = (group.site_id, group.provider_key)
-            self._unclaimed[key] = share
-            self._groups.setdefault(group.provider_key, deque()).append(key)
+            self._unclaimed[group.key] = share
+            self._groups.setdefault(group.provider_key, deque()).append(group.key)
 
     @property
     def has_plan(self) -> bool:
@@ -83,17 +70,18 @@ class Prefetcher:
         """Claim nothing more."""
         self._groups.clear()
 
-    def close(self, target: GroupKey | str) -> None:
-        """Claim nothing of this group or provider until `close_written`."""
-        self._closed[target] = inf
+    def block(self, target: GroupKey | str) -> None:
+        """Claim nothing of this group or provider until `block_written`."""
+        self._blocked_before[target] = inf
 
-    def close_written(self, target: GroupKey | str) -> None:
+    def block_written(self, target: GroupKey | str) -> None:
         """Claims that begin from now on see it in the database."""
-        self._closed[target] = monotonic()
+        self._blocked_before[target] = monotonic()
 
-    def is_closed(self, key: GroupKey, moment: float) -> bool:
-        """A claim that began at `moment` may not have seen that its group is closed."""
-        return max(self._closed.get(key, 0), self._closed.get(key[1], 0)) > moment
+    def is_blocked(self, key: GroupKey, moment: float) -> bool:
+        """A claim that began at `moment` may not have seen that its group or provider is blocked."""
+        blocked = self._blocked_before
+        return max(blocked.get(key, 0), blocked.get(key.provider_key, 0)) > moment
 
     def next_requests(self) -> list[BatchRequest]:
         """The next batches that the limits allow, each group in its turn."""
@@ -107,11 +95,11 @@ class Prefetcher:
                 key = groups.popleft()
                 if not self._unclaimed[key]:  # its credentials cannot be read, or it has no more rows
                     continue
-                if not self._in_flight.may_claim(key, limits) or self.is_closed(key, monotonic()):
+                if not self._in_flight.may_claim(key, limits) or self.is_blocked(key, monotonic()):
                     groups.append(key)
                     continue
                 size = min(self._unclaimed[key], self._outbound.providers[provider_key].max_batch)
-                requests.append(BatchRequest(*key, size))
+                requests.append(BatchRequest(key, size))
                 self._unclaimed[key] -= size
                 self._in_flight.add_batch(key)
                 claimable -= 1
@@ -121,12 +109,12 @@ class Prefetcher:
 
     async def claim(self, requests: Sequence[BatchRequest]) -> list[Prefetched]:
         """Groups whose credentials cannot be read are skipped; a group without rows is not asked again."""
-        claimed: list[ClaimedBatch] = []
+        claimed: list[CallBatch] = []
         try:
             async with AsyncExitStack() as until_commit, self._ctx.db.tx(ROLE) as tx:
                 sealed = await credential_queries.by_group(tx, requests)
                 opened = {key: self._unseal(each) for key, each in sealed.items()}
-                readable = [each for each in requests if opened.get((each.site_id, each.provider_key))]
+                readable = [each for each in requests if opened.get(each.key)]
                 # One claim at a time until its commit: another would read past all rows that this one has locked.
                 await until_commit.enter_async_context(self._claim_lock)
                 # Before the claim: a worker that freezes right after it must not take its lease for fresh.
@@ -135,27 +123,26 @@ class Prefetcher:
             await asyncio.sleep(0)  # the next claim begins before these rows are read
             claimed = await found.read()
         finally:
-            with_rows = {(each.site_id, each.provider_key) for each in claimed if each.conversions}
-            for key in {(each.site_id, each.provider_key) for each in requests} - with_rows:
+            with_rows = {each.key for each in claimed if each.conversions}
+            for key in {each.key for each in requests} - with_rows:
                 self._unclaimed[key] = 0
                 self._in_flight.remove_batch(key)
         self.found_rows = self.found_rows or bool(claimed)
         prefetched: list[Prefetched] = []
         for each in claimed:
             self._tally.add(Settled(0, each.expired, 0))
-            key = (each.site_id, each.provider_key)
-            credentials = opened[key]
+            credentials = opened[each.key]
             if each.conversions and credentials:
-                prefetched.append(Prefetched(each, credentials, sealed[key].version, leased_at))
+                prefetched.append(Prefetched(each, credentials, sealed[each.key].version, leased_at))
         return prefetched
 
     def _unseal(self, sealed: SealedCredentials) -> Credentials | None:
         try:
             return unsealed(self._outbound, sealed)
         except VaultError as error:
-            known = (sealed.site_id, sealed.provider_key, sealed.version)
-            if known not in self._in_flight.signals.unreadable:
-                self._in_flight.signals.unreadable.add(known)
+            known = (sealed.key, sealed.version)
+            if known not in self._in_flight.unreadable:
+                self._in_flight.unreadable.add(known)
                 log.error("Credentials cannot be read", provider_key=sealed.provider_key, reason=str(error))
             self._tally.skipped["credentials_unreadable"] += 1
             return None

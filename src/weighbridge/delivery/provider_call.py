@@ -11,10 +11,9 @@ from time import monotonic
 import structlog
 
 from weighbridge.delivery.context import Outbound
-from weighbridge.delivery.in_flight import GroupKey
-from weighbridge.delivery.prefetch import Prefetched
-from weighbridge.delivery.providers.base import Confirms
-from weighbridge.delivery.queue import CallResult, ClaimedBatch
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.providers.base import Batch, Confirms, Credentials
+from weighbridge.delivery.queue import CallBatch, CallResult
 from weighbridge.model.delivery import (
     Category,
     Outcome,
@@ -29,86 +28,96 @@ log = structlog.get_logger()
 UNCLASSIFIED = ("UNKNOWN", "UNSPECIFIED")
 
 
-async def call_provider(outbound: Outbound, prefetched: Prefetched) -> CallResult:
-    """Call the provider within the lease of the batch. Never raises for an error of the provider."""
-    claimed, batch = prefetched.claimed, prefetched.batch
-    provider = outbound.providers[claimed.provider_key]
+async def call_provider(
+    outbound: Outbound, batch: CallBatch, credentials: Credentials, deadline: float, *, dry_run: bool = False
+) -> CallResult:
+    """Call the provider until `deadline`, by `monotonic`. Never raises for an error of the provider."""
+    provider = outbound.providers[batch.key.provider_key]
+    sent = Batch(
+        batch.key.site_id,
+        batch.conversions,
+        credentials,
+        batch.now,
+        batch.id,
+        dry_run=dry_run,
+        deadline=deadline,
+    )
     started = monotonic()
-    left = prefetched.leased_at + outbound.lease.total_seconds() * 0.75 - started
+    left = deadline - started
     pause: timedelta | None = None
     failed = False  # the whole call
     try:
         if left <= 0:  # the process was suspended: another worker may hold these rows when this is sent
             late = Outcome.retry(None, "The worker was delayed and could not send in time.", counts=False)
-            return _result(claimed, _all(claimed, late), provider, started, failed=False)
+            return _result(batch, _all(batch, late), provider, started, failed=False)
         async with asyncio.timeout(left):
-            outcomes = await provider.send(replace(batch, deadline=started + left), outbound.http)
+            outcomes = await provider.send(sent, outbound.http)
         if len(outcomes) != len(batch.conversions):
             raise ValueError(f"{len(outcomes)} outcomes for {len(batch.conversions)} conversions")
     except ProviderRateLimitError as error:
         outcomes = _all(
-            claimed, Outcome.retry(error.code, error.message, Category.RATE_LIMIT, error.retry_after)
+            batch, Outcome.retry(error.code, error.message, Category.RATE_LIMIT, error.retry_after)
         )
         pause = (error.pause or error.retry_after or PROVIDER_PAUSE) if error.whole_provider else None
         failed = True
     except ProviderTransientError as error:
-        outcomes = _all(claimed, Outcome.retry(error.code, error.message, after=error.retry_after))
+        outcomes = _all(batch, Outcome.retry(error.code, error.message, after=error.retry_after))
         failed = True
     except TimeoutError:
-        outcomes = _all(claimed, Outcome.retry(None, "The provider did not respond in time."))
+        outcomes = _all(batch, Outcome.retry(None, "The provider did not respond in time."))
         failed = True
     except Exception as error:  # an adapter that raises is a transient failure of all its rows
-        log.exception("Provider failed", provider_key=claimed.provider_key, batch_id=str(claimed.id))
+        log.exception("Provider failed", provider_key=batch.key.provider_key, batch_id=str(batch.id))
         outcomes = _all(
-            claimed, Outcome.retry(None, f"The provider's adapter failed ({type(error).__name__}).")
+            batch, Outcome.retry(None, f"The provider's adapter failed ({type(error).__name__}).")
         )
         failed = True
-    result = _result(claimed, outcomes, provider, started, failed=failed)
-    return replace(result, credentials_version=prefetched.version, pause=pause)
+    result = _result(batch, outcomes, provider, started, failed=failed)
+    return replace(result, pause=pause)
 
 
-def no_slot(claimed: ClaimedBatch, outbound: Outbound) -> CallResult:
+def no_slot(batch: CallBatch, outbound: Outbound) -> CallResult:
     """Every slot is taken, or the slots cannot be reached. There is no call, and no retry is used up."""
     full = Outcome.retry("CONCURRENCY_LIMIT", "CONCURRENCY_LIMIT: Semaphore full", after=NO_SLOT_PAUSE)
-    return replace(_uncalled(claimed, full), breaker_failure=outbound.full_counts)
+    return replace(_uncalled(batch, full), breaker_failure=outbound.full_counts)
 
 
-def closed_by(result: CallResult) -> GroupKey | str | None:
-    """The provider or the group that this call closes: a pause, or refused credentials. None: neither."""
+def target_to_block(result: CallResult) -> GroupKey | str | None:
+    """The provider (it asks for a pause) or the group (its credentials are refused) of which nothing may be claimed."""
     if result.pause:
-        return result.claimed.provider_key
-    return (result.claimed.site_id, result.claimed.provider_key) if result.credentials_refused else None
+        return result.batch.key.provider_key
+    return result.batch.key if result.credentials_refused else None
 
 
-def not_sent(claimed: ClaimedBatch) -> CallResult:
+def not_sent(batch: CallBatch) -> CallResult:
     """Prefetched, and put back because an earlier call of its group or provider failed. No retry is used up."""
     return _uncalled(
-        claimed, Outcome.retry("HELD_BACK", "HELD_BACK: Not sent, because an earlier call failed.")
+        batch, Outcome.retry("HELD_BACK", "HELD_BACK: Not sent, because an earlier call failed.")
     )
 
 
-def _uncalled(claimed: ClaimedBatch, why: Outcome) -> CallResult:
+def _uncalled(batch: CallBatch, why: Outcome) -> CallResult:
     return CallResult(
-        claimed,
-        _all(claimed, why),
+        batch,
+        _all(batch, why),
         uses_retry=False,
         error_code=why.code,
         error_category=Category.TRANSIENT.value,
     )
 
 
-def _all(claimed: ClaimedBatch, outcome: Outcome) -> list[Outcome]:
-    return [outcome] * len(claimed.conversions)
+def _all(batch: CallBatch, outcome: Outcome) -> list[Outcome]:
+    return [outcome] * len(batch.conversions)
 
 
 def _result(
-    claimed: ClaimedBatch, outcomes: Sequence[Outcome], provider: object, started: float, *, failed: bool
+    batch: CallBatch, outcomes: Sequence[Outcome], provider: object, started: float, *, failed: bool
 ) -> CallResult:
     """The outcomes of a call, and their meaning for the breaker, the credentials and the ledger."""
     success = any(outcome.verdict is Verdict.COMPLETED for outcome in outcomes)
     worst = next((outcome for outcome in outcomes if outcome.verdict is not Verdict.COMPLETED), None)
     return CallResult(
-        claimed,
+        batch,
         outcomes,
         duration_ms=round((monotonic() - started) * 1000),
         request_id=next((outcome.request_id for outcome in outcomes if outcome.request_id), None),

@@ -15,6 +15,7 @@ from psycopg import AsyncCursor
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.model.delivery import Conversion, Outcome, Verdict
 from weighbridge.model.retry import Backoff
 from weighbridge.postgres.queries import load
@@ -44,8 +45,8 @@ class Group:
     unused: bool  # the site no longer uses the provider
 
     @property
-    def key(self) -> tuple[UUID, str]:
-        return (self.site_id, self.provider_key)
+    def key(self) -> GroupKey:
+        return GroupKey(self.site_id, self.provider_key)
 
     @property
     def name(self) -> str:
@@ -56,28 +57,26 @@ class Group:
 class BatchRequest:
     """How many rows of a group may be claimed."""
 
-    site_id: UUID
-    provider_key: str
+    key: GroupKey
     limit: int
 
 
 @dataclass(frozen=True)
-class ClaimedBatch:
-    """Rows of one group that are sent in one call. Its id is also the token of its lease."""
+class CallBatch:
+    """Rows of one group for one call, claimed or only read. The id of a claimed batch is the token of its lease."""
 
     id: UUID
-    site_id: UUID
-    provider_key: str
-    now: datetime
+    key: GroupKey
+    now: datetime  # the database's
     conversions: tuple[Conversion, ...]
-    expired: int  # refused while they were claimed
+    expired: int  # rows that the claim refuses
 
 
 @dataclass(frozen=True)
 class CallResult:
     """The result of a call: an outcome per row, and its meaning for the breaker, the credentials and the ledger."""
 
-    claimed: ClaimedBatch
+    batch: CallBatch
     outcomes: Sequence[Outcome]
     uses_retry: bool = True  # its temporary errors count as retries
     duration_ms: int = 0
@@ -112,6 +111,21 @@ class PendingConfirmation:
     rows: int
     tries: int
 
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(self.site_id, self.provider_key)
+
+
+@dataclass(frozen=True)
+class FailedFilter:
+    """Filters for failed conversions; None: any. Those of canceled sales never match."""
+
+    site_id: UUID | None = None
+    provider_key: str | None = None
+    category: str | None = None
+    code: str | None = None
+    sales: Sequence[UUID] | None = None
+
 
 async def groups(tx: Tx, most: int) -> list[Group]:
     """All groups with due rows; at most `most` rows of each are counted."""
@@ -132,7 +146,7 @@ class ClaimedRows:
     requests: Sequence[BatchRequest]
     batches: Sequence[UUID]
 
-    async def read(self) -> list[ClaimedBatch]:
+    async def read(self) -> list[CallBatch]:
         return _batches(await self.cursor.fetchall(), self.requests, self.batches)
 
 
@@ -146,7 +160,7 @@ async def claim(tx: Tx, worker: str, lease: timedelta, requests: Sequence[BatchR
     return ClaimedRows(cursor, requests, batches)
 
 
-async def peek(tx: Tx, requests: Sequence[BatchRequest]) -> list[ClaimedBatch]:
+async def peek(tx: Tx, requests: Sequence[BatchRequest]) -> list[CallBatch]:
     """The rows that a claim would return, without claiming them."""
     rows = await fetch_all(tx, _SQL["peek"], _columns(requests))
     return _batches(rows, requests, [uuid4() for _ in requests])
@@ -154,31 +168,32 @@ async def peek(tx: Tx, requests: Sequence[BatchRequest]) -> list[ClaimedBatch]:
 
 def _columns(requests: Sequence[BatchRequest]) -> tuple[list[UUID], list[str], list[int]]:
     return (
-        [each.site_id for each in requests],
-        [each.provider_key for each in requests],
+        [each.key.site_id for each in requests],
+        [each.key.provider_key for each in requests],
         [each.limit for each in requests],
     )
 
 
 def _batches(
     rows: Sequence[tuple[Any, ...]], requests: Sequence[BatchRequest], batches: Sequence[UUID]
-) -> list[ClaimedBatch]:
+) -> list[CallBatch]:
     """Batches from the rows of a claim: refused rows first, then those of each request; the first has the time."""
     if not rows:
         return []
     now: datetime = rows[0][-1]
     refused = Counter(row[0] for row in takewhile(lambda row: not row[1], rows))
-    live = {place: list(same) for place, same in groupby(rows[refused.total() :], key=itemgetter(0))}
+    live = {
+        request_no: list(same) for request_no, same in groupby(rows[refused.total() :], key=itemgetter(0))
+    }
     return [
-        ClaimedBatch(
-            batches[place - 1],
-            requests[place - 1].site_id,
-            requests[place - 1].provider_key,
-            now + timedelta(microseconds=place - 1),
-            tuple(map(_conversion, live.get(place, ()))),
-            refused[place],
+        CallBatch(
+            batches[request_no - 1],
+            requests[request_no - 1].key,
+            now + timedelta(microseconds=request_no - 1),
+            tuple(map(_conversion, live.get(request_no, ()))),
+            refused[request_no],
         )
-        for place in sorted({*refused, *live})
+        for request_no in sorted({*refused, *live})
     ]
 
 
@@ -196,11 +211,11 @@ async def settle(tx: Tx, calls: Sequence[CallResult], retries: Backoff) -> dict[
     for call in calls:
         known: dict[Outcome, int] = {}
         before, number = None, 0
-        for conversion, outcome in zip(call.claimed.conversions, call.outcomes, strict=True):
+        for conversion, outcome in zip(call.batch.conversions, call.outcomes, strict=True):
             if outcome is not before:
                 before, number = outcome, known.setdefault(outcome, len(known))
             if number:  # most calls have one outcome for all rows
-                batches.append(call.claimed.id)
+                batches.append(call.batch.id)
                 ids.append(conversion.id)
                 numbers.append(number)
         outcomes += [_outcome(call, number, outcome) for outcome, number in known.items()]
@@ -214,7 +229,7 @@ async def settle(tx: Tx, calls: Sequence[CallResult], retries: Backoff) -> dict[
 
 def _outcome(call: CallResult, number: int, outcome: Outcome) -> dict[str, Any]:
     return {
-        "batch_id": str(call.claimed.id),
+        "batch_id": str(call.batch.id),
         "n": number,
         "status": outcome.verdict.value,
         "code": outcome.code,
@@ -230,8 +245,8 @@ def _outcome(call: CallResult, number: int, outcome: Outcome) -> dict[str, Any]:
 
 def _result(call: CallResult) -> dict[str, Any]:
     return {
-        "batch_id": str(call.claimed.id),
-        "claimed_at": call.claimed.now.isoformat(),
+        "batch_id": str(call.batch.id),
+        "claimed_at": call.batch.now.isoformat(),
         "pause_seconds": call.pause and call.pause.total_seconds(),
         "duration_ms": call.duration_ms,
         "request_id": call.request_id,
@@ -258,6 +273,28 @@ async def enqueue(
 
 async def recover_stuck(tx: Tx, min_age_minutes: int) -> int:
     return await _number(tx, "recover_stuck_offline_conversion_jobs", (min_age_minutes,))
+
+
+async def count_failed(tx: Tx, wanted: FailedFilter, workspace_id: UUID | None) -> dict[UUID, int]:
+    """How many conversions `requeue` would queue, by workspace; of all workspaces if none is given."""
+    return dict(await fetch_all(tx, _SQL["count_failed"], _failed_params(wanted, workspace_id)))
+
+
+async def requeue(tx: Tx, wanted: FailedFilter, workspace_id: UUID, actor: str) -> int:
+    """Queue failed conversions of a workspace again; returns how many. The action is audited."""
+    params = {**_failed_params(wanted, workspace_id), "actor": actor}
+    return await _number(tx, "requeue_deliveries", params)
+
+
+def _failed_params(wanted: FailedFilter, workspace_id: UUID | None) -> dict[str, Any]:
+    return {
+        "workspace": workspace_id,
+        "sales": None if wanted.sales is None else list(wanted.sales),
+        "site": wanted.site_id,
+        "provider": wanted.provider_key,
+        "category": wanted.category,
+        "code": wanted.code,
+    }
 
 
 async def watch(tx: Tx, ahead: timedelta, limit: int) -> int:
@@ -289,7 +326,7 @@ async def register_providers(
             await tx.execute(_SQL["register_provider"], (key, list(clicks), window, from_event))
 
 
-async def _number(tx: Tx, query: str, params: tuple[Any, ...]) -> int:
+async def _number(tx: Tx, query: str, params: tuple[Any, ...] | dict[str, Any]) -> int:
     row = await fetch_one(tx, _SQL[query], params)
     assert row is not None
     return int(row[0])

@@ -15,16 +15,16 @@ LEFT JOIN weighbridge.providers k USING (provider_key)
 SELECT * FROM weighbridge.claim_conversions(%s, %s, %s, %s, %s, %s)
 
 -- name: peek
-SELECT w.place, q.expires_at <= weighbridge.now() IS NOT TRUE AS live, q.sale_id, q.order_id, q.click_type, q.click_id, q.occurred_at,
+SELECT w.request_no, q.expires_at <= weighbridge.now() IS NOT TRUE AS live, q.sale_id, q.order_id, q.click_type, q.click_id, q.occurred_at,
        q.value, q.currency, nullif(q.user_data, '{}'), q.clicked_at, q.attempt_count, q.provider_error_code, q.code_times,
        weighbridge.now()
-FROM unnest(%s::uuid[], %s::text[], %s::int[]) WITH ORDINALITY AS w (site_id, provider_key, wanted, place)
+FROM unnest(%s::uuid[], %s::text[], %s::int[]) WITH ORDINALITY AS w (site_id, provider_key, wanted, request_no)
 CROSS JOIN LATERAL (
     SELECT * FROM public.offline_conversion_queue e
     WHERE e.site_id = w.site_id AND e.provider_key = w.provider_key AND e.status IN ('QUEUED', 'RETRY')
       AND e.due_at <= weighbridge.now()
     ORDER BY e.due_at, e.created_at, e.sale_id LIMIT w.wanted) q
-ORDER BY live, w.place, q.due_at, q.created_at, q.sale_id
+ORDER BY live, w.request_no, q.due_at, q.created_at, q.sale_id
 
 -- name: settle_conversions
 SELECT * FROM weighbridge.settle_conversions(%s, %s, %s, %s, %s, %s, %s, %s)
@@ -34,6 +34,20 @@ SELECT weighbridge.enqueue_conversions(%s, %s, %s, %s, %s)
 
 -- name: recover_stuck_offline_conversion_jobs
 SELECT public.recover_stuck_offline_conversion_jobs(%s)
+
+-- name: count_failed
+-- Number of rows that weighbridge.requeue_deliveries would requeue, by workspace.
+SELECT q.workspace_id, count(*) FROM public.offline_conversion_queue q
+WHERE q.status = 'FAILED' AND (%(workspace)s::uuid IS NULL OR q.workspace_id = %(workspace)s)
+  AND (%(sales)s::uuid[] IS NULL OR q.sale_id = ANY (%(sales)s))
+  AND (%(site)s::uuid IS NULL OR q.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
+  AND (%(category)s::text IS NULL OR q.provider_error_category = %(category)s)
+  AND (%(code)s::text IS NULL OR q.provider_error_code = %(code)s)
+  AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED'
+GROUP BY q.workspace_id ORDER BY q.workspace_id
+
+-- name: requeue_deliveries
+SELECT weighbridge.requeue_deliveries(%(workspace)s, %(sales)s, %(site)s, %(provider)s, %(category)s, %(code)s, %(actor)s)
 
 -- name: watch_deliveries
 SELECT weighbridge.watch_deliveries(%s, %s)

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from weighbridge.delivery import sites
 from weighbridge.delivery.context import Context
-from weighbridge.delivery.sites import QueuedDelivery, Sale
+from weighbridge.delivery.sales import QueuedDelivery, Sale, deliveries_of, sale_ids, write_sales
 from weighbridge.model.delivery import CLICKS
 from weighbridge.model.digests import digests
 from weighbridge.model.errors import Refused, RequestRefused, did_you_mean
@@ -62,23 +62,23 @@ async def convert(ctx: Context, workspace_id: UUID, entries: Sequence[tuple[str,
     """
     async with ctx.db.tx() as tx:
         now = await clock.now(tx)
-    sales = [checked(place, conversion, now) for place, conversion in entries]
-    _refuse_repeats([(place, sale) for (place, _), sale in zip(entries, sales, strict=True)])
+    sales = [checked(prefix, conversion, now) for prefix, conversion in entries]
+    _refuse_repeats([(prefix, sale) for (prefix, _), sale in zip(entries, sales, strict=True)])
     keys = [sale.key for sale in sales]
     try:
         async with ctx.db.tx(roles.INTAKE, workspace_id) as tx:
             known = await sites.existing(tx, workspace_id, list({sale.site_id for sale in sales}))
-            for (place, _), sale in zip(entries, sales, strict=True):
+            for (prefix, _), sale in zip(entries, sales, strict=True):
                 if sale.site_id not in known:
                     got = f"there is no site {sale.site_id} in this workspace. {HOW_TO_MAKE_A_SITE}"
-                    raise RequestRefused(422, "unknown_site", f"{place}site_id: {got}")
-            changed = await sites.write_sales(tx, workspace_id, sales)
-            ids = await sites.sale_ids(tx, workspace_id, keys)
+                    raise RequestRefused(422, "unknown_site", f"{prefix}site_id: {got}")
+            changed = await write_sales(tx, workspace_id, sales)
+            ids = await sale_ids(tx, workspace_id, keys)
     except RowFault as fault:
         raise RequestRefused(422, fault.code, f"No conversion was written: {fault.message}") from fault
     async with ctx.db.tx(roles.DELIVER, workspace_id) as tx:
         queued: dict[UUID, list[QueuedDelivery]] = {}
-        for each in await sites.deliveries_of(tx, list(ids.values())):
+        for each in await deliveries_of(tx, list(ids.values())):
             queued.setdefault(each.sale_id, []).append(each)
     return [
         Written(
@@ -91,14 +91,14 @@ async def convert(ctx: Context, workspace_id: UUID, entries: Sequence[tuple[str,
     ]
 
 
-def checked(place: str, given: Any, now: datetime) -> Sale:
-    """A validated conversion, or RequestRefused(422) with the error. `place`: "conversions[3]."."""
+def checked(prefix: str, given: Any, now: datetime) -> Sale:
+    """A validated conversion, or RequestRefused(422) with the error. `prefix`: "conversions[3]."."""
     if not isinstance(given, dict):
-        where = place.removesuffix(".") or "body"
+        where = prefix.removesuffix(".") or "body"
         raise RequestRefused(
             422, "invalid_conversion", f"{where}: expected a JSON object, got something else."
         )
-    reading = _Reading(place, given)
+    reading = _Reading(prefix, given)
     reading.refuse_unknown()
     occurred_at = reading.moment("occurred_at")
     clicked_at = reading.moment("clicked_at")
@@ -118,7 +118,7 @@ def checked(place: str, given: Any, now: datetime) -> Sale:
         raise RequestRefused(
             422,
             "no_click_id",
-            f"{place or 'body.'}{CLICKS[0]}: expected one of {', '.join(CLICKS)}, got none. "
+            f"{prefix or 'body.'}{CLICKS[0]}: expected one of {', '.join(CLICKS)}, got none. "
             "At least one click id is required.",
         )
     site_id = reading.uuid("site_id")
@@ -148,31 +148,31 @@ def order_of_click(click_id: str, occurred_at: datetime) -> str:
 
 def _refuse_repeats(sales: Sequence[tuple[str, Sale]]) -> None:
     seen: dict[tuple[UUID, str], str] = {}
-    for place, sale in sales:
+    for prefix, sale in sales:
         if sale.key in seen:
-            message = f"{place}order_id: expected each order once, got the same order as {seen[sale.key]}."
+            message = f"{prefix}order_id: expected each order once, got the same order as {seen[sale.key]}."
             raise RequestRefused(422, "repeated_order", message)
-        seen[sale.key] = place.removesuffix(".")
+        seen[sale.key] = prefix.removesuffix(".")
 
 
 @dataclass(frozen=True)
 class _Reading:
     """The fields of one conversion. Empty text and null count as missing."""
 
-    place: str
+    prefix: str
     given: Mapping[str, Any]
 
     def wrong(self, name: str, expected: str, got: str = "something else") -> RequestRefused:
         end = "" if got.endswith(".") else "."
         return RequestRefused(
-            422, f"invalid_{name}", f"{self.place or 'body.'}{name}: expected {expected}, got {got}{end}"
+            422, f"invalid_{name}", f"{self.prefix or 'body.'}{name}: expected {expected}, got {got}{end}"
         )
 
     def refuse_unknown(self) -> None:
         for name in self.given:
             if name not in FIELDS:
                 hint = did_you_mean(name, FIELDS) or f"; there is {', '.join(FIELDS)}."
-                where = self.place.removesuffix(".") or "body"
+                where = self.prefix.removesuffix(".") or "body"
                 raise RequestRefused(
                     422, "unknown_field", f"{where}: {quote_input(name)} is not a field{hint}"
                 )
@@ -236,7 +236,7 @@ class _Reading:
         value = self.given.get("order_id")
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
-        text = _Reading(self.place, {"order_id": value}).text("order_id", expected)
+        text = _Reading(self.prefix, {"order_id": value}).text("order_id", expected)
         if text is not None and len(text) > LONGEST_ORDER:
             raise self.wrong("order_id", expected, "more")
         return text
@@ -255,5 +255,5 @@ class _Reading:
         try:
             return digests(email, phone)
         except Refused as refusal:
-            message = f"{self.place or 'body.'}{refusal.message}"
+            message = f"{self.prefix or 'body.'}{refusal.message}"
             raise RequestRefused(422, refusal.code, message) from None

@@ -5,20 +5,31 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from time import monotonic
-from uuid import UUID
+
+
+@dataclass(eq=False)
+class Run:
+    """One run of a process."""
+
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # one of its stages may be able to start
+    last_claim: float | None = None  # monotonic; None: it has claimed nothing yet, or its whole plan
+
+    @property
+    def claiming(self) -> bool:
+        """It claims one batch after another."""
+        return self.last_claim is not None and monotonic() - self.last_claim < 1
 
 
 @dataclass
 class RunSignals:
-    changed: set[asyncio.Event] = field(default_factory=set)  # of each run: set when a limit allows more
+    runs: set[Run] = field(default_factory=set)
     all_claimed: asyncio.Event = field(default_factory=asyncio.Event)  # a run has claimed its whole plan
-    last_claims: dict[asyncio.Event, float] = field(default_factory=dict)  # of each run, by its event
-    unreadable: set[tuple[UUID, str, int]] = field(default_factory=set)  # credentials, by group and version
 
     def claiming_runs(self) -> int:
-        """Runs that claim one batch after another. With more of them, each claim would have fewer groups."""
-        return sum(monotonic() - last < 1 for last in self.last_claims.values())
+        """With more of them, each claim would have fewer groups."""
+        return sum(run.claiming for run in self.runs)
 
     def notify(self) -> None:
-        for changed in self.changed:
-            changed.set()
+        """A limit allows more."""
+        for run in self.runs:
+            run.changed.set()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import structlog
 
@@ -18,28 +16,46 @@ from weighbridge.model.retry import RESULT
 log = structlog.get_logger()
 
 
-@dataclass
-class RunCounts:
-    """Counts of one run, as the cron route returns them. The names of the first four are fixed."""
+class SettlementBatcher:
+    """One transaction at a time: results that arrive meanwhile share the next, so that it is larger under load."""
 
-    processed: int = 0
-    completed: int = 0
-    failed: int = 0
-    retry: int = 0
-    calls: int = 0
-    full: int = 0  # batches for which no slot was free; they were not sent
-    parked: int = 0  # conversions postponed because the circuit of their group is open
-    skipped: Counter[str] = field(default_factory=Counter)  # groups, by what blocks them
+    def __init__(self, ctx: Context, outbound: Outbound) -> None:
+        self._ctx = ctx
+        self._outbound = outbound
+        self._waiting: list[tuple[CallResult, asyncio.Future[Settled | None]]] = []
+        self._linger = 0.0
+        self._running: asyncio.Task[None] | None = None
 
-    def add(self, settled: Settled) -> None:
-        self.processed += settled.completed + settled.failed + settled.retry
-        self.completed += settled.completed
-        self.failed += settled.failed
-        self.retry += settled.retry
+    async def settle(self, result: CallResult, *, linger: float) -> Settled | None:
+        """Returns when the result is written. None: the lease was lost or has expired; the rows are recovered.
+
+        The next transaction waits `linger` seconds for further results.
+        """
+        written: asyncio.Future[Settled | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((result, written))
+        self._linger = linger
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
+        return await written
+
+    async def _run(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(self._linger)
+            batch, self._waiting = self._waiting, []
+            try:
+                settled = await settle(self._ctx, self._outbound, [result for result, _ in batch])
+            except Exception as error:
+                for _, written in batch:
+                    if not written.done():
+                        written.set_exception(error)
+            else:
+                for (_, written), counts in zip(batch, settled, strict=True):
+                    if not written.done():
+                        written.set_result(counts)
 
 
 async def settle(ctx: Context, outbound: Outbound, calls: Sequence[CallResult]) -> list[Settled | None]:
-    """Write the results of calls. None: the lease was lost or has expired; the rows are recovered."""
+    """Write the results of calls, and return the counts of each. None: its lease was lost or has expired."""
     for pause in RESULT.pauses():
         try:
             async with ctx.db.tx(ROLE) as tx:
@@ -49,7 +65,7 @@ async def settle(ctx: Context, outbound: Outbound, calls: Sequence[CallResult]) 
         except Exception:
             # One result cannot be written; the others must still be.
             if len(calls) == 1:
-                log.exception("Delivery cannot be settled", batch_id=str(calls[0].claimed.id))
+                log.exception("Delivery cannot be settled", batch_id=str(calls[0].batch.id))
                 return [None]
             half = len(calls) // 2
             return [
@@ -57,5 +73,5 @@ async def settle(ctx: Context, outbound: Outbound, calls: Sequence[CallResult]) 
                 *await settle(ctx, outbound, calls[half:]),
             ]
         else:
-            return [written.get(call.claimed.id) for call in calls]
+            return [written.get(call.batch.id) for call in calls]
     return [None] * len(calls)

@@ -5,29 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
 from weighbridge.delivery.context import Outbound
-from weighbridge.delivery.in_flight import CALLS_AT_ONCE, GroupKey, InFlight
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.in_flight import CALLS_AT_ONCE, LINGER, InFlight
 from weighbridge.delivery.prefetch import Prefetched
-from weighbridge.delivery.slots.base import Slot, SlotKey
-
-LINGER = 0.005  # seconds for which a free slot, or one to release, waits for others
+from weighbridge.delivery.run_signals import Run
+from weighbridge.delivery.slots.base import Slot
 
 
 @dataclass(frozen=True, eq=False)
-class _Ended:
-    """The slot of an ended call, until it is released or passed on to another call of its group."""
+class HeldSlot:
+    """The slot of a call."""
 
     slot: Slot
-    acquired_at: float
-    released: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    acquired_at: float  # monotonic
 
     @property
     def key(self) -> GroupKey:
-        return self.slot.key.site_id, self.slot.key.provider_key
+        return self.slot.key
 
 
 @dataclass(frozen=True)
@@ -35,19 +34,18 @@ class Slotted:
     """A batch with a slot, to be called now. Without one (`slot` is None) every slot is taken."""
 
     prefetched: Prefetched
-    slot: Slot | None
-    acquired_at: float
+    slot: HeldSlot | None
 
 
 class SlotExchange:
-    def __init__(self, outbound: Outbound, in_flight: InFlight, changed: asyncio.Event) -> None:
+    def __init__(self, outbound: Outbound, in_flight: InFlight, run: Run) -> None:
         self._outbound = outbound
         self._in_flight = in_flight
-        self._changed = changed
-        self._waiting: dict[
-            str, list[Prefetched]
-        ] = {}  # for a slot, by provider, in the order of their claims
-        self._ended: list[_Ended] = []
+        self._run = run
+        # For a slot, by provider, in the order of their claims.
+        self._waiting: dict[str, list[Prefetched]] = {}
+        # Slots of ended calls, until they are passed on or released; each call waits for that.
+        self._ended: dict[HeldSlot, asyncio.Future[None]] = {}
         self._free_since: dict[str, float] = {}  # since when a provider has a free slot for a waiting batch
         self._ended_since: float | None = None  # since when `_ended` has its first slot
 
@@ -64,22 +62,22 @@ class SlotExchange:
         return first + LINGER if first < inf else None
 
     def add(self, prefetched: Prefetched) -> None:
-        self._waiting.setdefault(prefetched.claimed.provider_key, []).append(prefetched)
+        self._waiting.setdefault(prefetched.key.provider_key, []).append(prefetched)
 
-    def take_out(self, provider_key: str, only: GroupKey | None) -> list[Prefetched]:
-        """Remove waiting batches of a provider, or of one of its groups, which are no longer to be called."""
+    def take_out(self, target: GroupKey | str) -> list[Prefetched]:
+        """Remove waiting batches of a group or a provider, which are no longer to be called."""
+        provider_key = target if isinstance(target, str) else target.provider_key
         waiting = self._waiting.get(provider_key, [])
-        found = [each for each in waiting if only is None or each.key == only]
+        found = [each for each in waiting if isinstance(target, str) or each.key == target]
         for each in found:
             waiting.remove(each)
         return found
 
-    async def release(self, slot: Slot, acquired_at: float) -> None:
+    async def release(self, slot: HeldSlot) -> None:
         """The call has ended. Its slot is released with the next exchange, or after a moment if there is none."""
-        ended = _Ended(slot, acquired_at)
-        self._ended.append(ended)
-        self._changed.set()
-        await ended.released
+        released = self._ended[slot] = asyncio.get_running_loop().create_future()
+        self._run.changed.set()
+        await released
 
     def take_due(self, *, claiming: bool) -> list[Prefetched] | None:
         """Batches for which slots are free, counted from now on as calls; None: there is nothing to exchange yet."""
@@ -87,7 +85,7 @@ class SlotExchange:
         if not batches and not self._must_release(claiming=claiming):
             return None
         for each in batches:
-            self._waiting[each.key[1]].remove(each)
+            self._waiting[each.key.provider_key].remove(each)
             self._in_flight.acquire_slot(each.key)
         return batches
 
@@ -96,28 +94,30 @@ class SlotExchange:
         for each in batches:
             ended = next((e for e in self._ended if e.key == each.key and self._may_be_passed_on(e)), None)
             if ended is not None:
-                self._ended.remove(ended)
-                self._released(ended)
-                yield Slotted(each, ended.slot, ended.acquired_at)
+                self._released(ended, self._ended.pop(ended))
+                yield Slotted(each, ended)
 
     async def exchange(self, batches: Sequence[Prefetched]) -> list[Slotted]:
         """One request: release the slots of ended calls, acquire one for each batch."""
-        ended, self._ended = self._ended, []
+        ended, self._ended = self._ended, {}
         self._ended_since = None
         if not (batches or ended):
             return []
         now = monotonic()
         acquired: Sequence[Slot | None] = [None] * len(batches)
         try:
-            wanted = [SlotKey(*each.key) for each in batches]
+            wanted = [each.key for each in batches]
             acquired = await self._outbound.slots.acquire(wanted, [each.slot for each in ended])
-        finally:  # also after an error: no batch may wait for these slots for ever
-            for each in ended:
-                self._released(each)
+        finally:  # also after an error: no call may wait for its slot for ever
+            for each, released in ended.items():
+                self._released(each, released)
             for batch, slot in zip(batches, acquired, strict=True):
                 if slot is None:
                     self._in_flight.release_slot(batch.key)
-        return [Slotted(batch, slot, now) for batch, slot in zip(batches, acquired, strict=True)]
+        return [
+            Slotted(batch, HeldSlot(slot, now) if slot else None)
+            for batch, slot in zip(batches, acquired, strict=True)
+        ]
 
     def _with_free_slot(self) -> list[Prefetched]:
         """Waiting batches whose limits have a free slot. If few slots are free, they wait a moment for more."""
@@ -126,7 +126,7 @@ class SlotExchange:
         most = limits.per_provider or CALLS_AT_ONCE
         for provider_key, waiting in self._waiting.items():
             # Slots of ended calls are released before new ones are acquired.
-            ended = Counter(each.key for each in self._ended if each.key[1] == provider_key)
+            ended = Counter(each.key for each in self._ended if each.key.provider_key == provider_key)
             free = most - self._in_flight.held_slots[provider_key] + ended.total()
             fitting: list[Prefetched] = []
             for each in waiting if free > 0 else ():
@@ -159,11 +159,11 @@ class SlotExchange:
             self._ended_since = now
         return now - self._ended_since >= LINGER
 
-    def _may_be_passed_on(self, ended: _Ended) -> bool:
+    def _may_be_passed_on(self, ended: HeldSlot) -> bool:
         """A slot and a call have leases of the same length, of which a call uses three quarters at most."""
         return monotonic() - ended.acquired_at < 0.1 * self._outbound.limits.ttl.total_seconds()
 
-    def _released(self, ended: _Ended) -> None:
+    def _released(self, ended: HeldSlot, released: asyncio.Future[None]) -> None:
         self._in_flight.release_slot(ended.key)
-        if not ended.released.done():
-            ended.released.set_result(None)
+        if not released.done():
+            released.set_result(None)

@@ -14,7 +14,7 @@ from weighbridge.delivery.confirm import confirm
 from weighbridge.delivery.context import ROLE, Context
 from weighbridge.delivery.deliver import deliver
 from weighbridge.delivery.in_flight import InFlight
-from weighbridge.delivery.settle import RunCounts
+from weighbridge.delivery.run_counts import RunCounts
 from weighbridge.engine import recover
 from weighbridge.engine.chores import Chore, cancel, jittered, repeat
 from weighbridge.model.errors import RetryLater

@@ -54,19 +54,19 @@ def shares(groups: Sequence[Group], limit: int) -> list[tuple[Group, int]]:
 
 def _take_back(weighed: list[int], excess: int) -> None:
     """Take one at a time from the largest; among equals from the last, or the first would never be served."""
-    largest = [(-share, -place) for place, share in enumerate(weighed)]
+    largest = [(-share, -index) for index, share in enumerate(weighed)]
     heapq.heapify(largest)
     for _ in range(excess):
-        share, place = heapq.heappop(largest)
-        weighed[-place] -= 1
-        heapq.heappush(largest, (share + 1, place))
+        share, index = heapq.heappop(largest)
+        weighed[-index] -= 1
+        heapq.heappush(largest, (share + 1, index))
 
 
 def _hand_out(weighed: list[int], queued: list[int], left: int) -> None:
     """Distribute the remainder of rounding one by one, in order, to groups that can use it."""
-    hungry = [place for place in range(len(weighed)) if weighed[place] < queued[place]]
-    while left > 0 and hungry:
-        for place in hungry[:left]:
-            weighed[place] += 1
-        left -= min(left, len(hungry))
-        hungry = [place for place in hungry if weighed[place] < queued[place]]
+    unfilled = [index for index in range(len(weighed)) if weighed[index] < queued[index]]
+    while left > 0 and unfilled:
+        for index in unfilled[:left]:
+            weighed[index] += 1
+        left -= min(left, len(unfilled))
+        unfilled = [index for index in unfilled if weighed[index] < queued[index]]

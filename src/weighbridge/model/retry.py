@@ -74,13 +74,30 @@ PROVIDER_PAUSE = timedelta(minutes=1)
 # A batch for which no slot was free. No retry is used up.
 NO_SLOT_PAUSE = timedelta(seconds=30)
 
+# After any other retry that uses up none: a random pause, up to this. It is also added to NO_SLOT_PAUSE.
+UNCOUNTED_JITTER = timedelta(seconds=10)
+
+# The longest pause that a provider's answer may ask for.
+LONGEST_ANSWER_PAUSE = timedelta(days=1)
+
+# The longest pause of all sites for the limit of one developer token of Google Ads: other sites may have another token.
+LONGEST_TOKEN_PAUSE = timedelta(minutes=5)
+
+# The circuit breaker: it opens after this many failures, and the next probe is due after the pause plus a random part.
+# Rows of an open group are due a random time after the probe. Fixed by docs/contracts.md.
+BREAKER_FAILURES = 5
+BREAKER_PAUSE = timedelta(minutes=5)
+BREAKER_JITTER = timedelta(seconds=60)
+PARKED_JITTER = timedelta(seconds=30)
+
 # Until Google has registered a click or a new conversion action.
 GOOGLE_REGISTERS = timedelta(hours=6)
 
 # A click that Google does not find: 6 and 24 hours after the first answer, then the conversion fails.
 GOOGLE_SEARCHES = (GOOGLE_REGISTERS, timedelta(hours=18))
 
-# Questions about the result of an accepted request: every ten minutes for about a day, then the result is unknown.
+# Questions about the result of an accepted request: for about a day, then the result is unknown.
+CONFIRMATION_PAUSE = timedelta(minutes=10)
 CONFIRMATION_TRIES = 150
 
 # While the store is unavailable, one file is tried before it is due, but not sooner than this after its last try.
@@ -95,6 +112,9 @@ STORE_READ_TIME = timedelta(seconds=20)
 
 # Writing the result of finished work while the database is unavailable: about as long as a lease.
 RESULT = Backoff(tries=8, first=timedelta(milliseconds=200), longest=timedelta(seconds=20))
+
+# A command of Redis, on a new connection: after a restart of the server, old connections still look open.
+REDIS_RETRIES = 1
 
 # A connection that listens for notifications.
 LISTEN = Backoff(tries=None, first=timedelta(milliseconds=500), longest=timedelta(seconds=10))

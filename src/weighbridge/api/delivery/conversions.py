@@ -28,9 +28,11 @@ from weighbridge.api.delivery.models import (
 )
 from weighbridge.api.error_responses import documented
 from weighbridge.api.validation_messages import NO_NUL
-from weighbridge.delivery import conversions, sites
+from weighbridge.delivery import conversions, ledger, queue
 from weighbridge.delivery.context import ROLE
-from weighbridge.delivery.conversions import ConversionFilter, ConversionRow, Cursor, LedgerEntry
+from weighbridge.delivery.conversions import ConversionFilter, ConversionRow, Cursor
+from weighbridge.delivery.ledger import LedgerEntry
+from weighbridge.delivery.queue import FailedFilter
 from weighbridge.delivery.receive_conversions import MOST, Written, convert
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
@@ -118,9 +120,7 @@ async def get_conversion(sale_id: UUID, key: Key, app: TheApp) -> WholeConversio
     """One sale, its delivery to each provider, and the ledger of the last call."""
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.of_sale(tx, sale_id)
-        ledgers = [
-            await conversions.ledger_of_batch(tx, each.batch_id) if each.batch_id else [] for each in found
-        ]
+        ledgers = [await ledger.of_batch(tx, each.batch_id) if each.batch_id else [] for each in found]
     if not found:
         message = f"There is no sale {sale_id}, or no provider of its site accepts its click id."
         raise RequestRefused(404, "unknown_conversion", message)
@@ -147,18 +147,8 @@ async def retry_conversions(body: RequeueIn, key: Key, app: TheApp) -> RequeuedO
         )
         raise RequestRefused(422, "invalid_request", message)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
-        requeued = await sites.requeue(
-            tx,
-            sites.Requeue(
-                workspace_id=key.workspace_id,
-                actor=f"key {key.id}",
-                sales=body.sale_ids,
-                site_id=body.site_id,
-                provider_key=body.provider,
-                category=body.category,
-                code=body.code,
-            ),
-        )
+        wanted = FailedFilter(body.site_id, body.provider, body.category, body.code, body.sale_ids)
+        requeued = await queue.requeue(tx, wanted, key.workspace_id, f"key {key.id}")
     return RequeuedOut(requeued=requeued)
 
 

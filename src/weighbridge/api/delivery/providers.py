@@ -19,9 +19,10 @@ from weighbridge.api.delivery.models import (
     TotalsOut,
 )
 from weighbridge.api.error_responses import documented
-from weighbridge.delivery import conversions
+from weighbridge.delivery import conversions, ledger
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import GroupStatus
+from weighbridge.delivery.group_key import GroupKey
 
 router = APIRouter(tags=["conversions"])
 
@@ -45,14 +46,14 @@ async def list_groups(
     after: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
 ) -> DeliveryGroupsOut:
     """List the workspace's groups (site and provider): queued and failed conversions, and what blocks deliveries."""
-    behind = cursor.read("after", after, lambda *parts: parts, UUID, str)
+    behind = cursor.read("after", after, GroupKey, UUID, str)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.groups(
             tx, key.workspace_id, site_id=site_id, provider_key=provider, after=behind, limit=limit + 1
         )
         page, last = cursor.page(found, limit)
         ledgers = [
-            await conversions.ledger_of_site(tx, each.site_id, each.provider_key, LEDGER) if site_id else []
+            await ledger.of_site(tx, each.site_id, each.provider_key, LEDGER) if site_id else []
             for each in page
         ]
     more = cursor.write(last.site_id, last.provider_key) if last else None

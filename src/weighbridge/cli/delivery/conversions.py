@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from weighbridge.app import App
     from weighbridge.cli.table import Row
-    from weighbridge.delivery.conversions import ConversionRow, LedgerEntry
+    from weighbridge.delivery.conversions import ConversionRow
+    from weighbridge.delivery.ledger import LedgerEntry
     from weighbridge.postgres.transactions import Tx
 
 app = typer.Typer(help="List, inspect, queue and retry conversions.", no_args_is_help=True)
@@ -114,7 +115,7 @@ def show(
     """Show one sale with each of its providers and the ledger of the last call."""
 
     async def work(app: App) -> list[tuple[ConversionRow, list[LedgerEntry]]]:
-        from weighbridge.delivery import conversions
+        from weighbridge.delivery import conversions, ledger
         from weighbridge.delivery.context import ROLE
         from weighbridge.model.errors import RequestRefused
         from weighbridge.uploads.check_request import uuid_of
@@ -128,7 +129,7 @@ def show(
             sale_id = await _sale(tx, sale, workspace_id, site_id)
             found = await conversions.of_sale(tx, sale_id) if sale_id else []
             batches = [each.batch_id for each in found]
-            ledgers = [await conversions.ledger_of_batch(tx, batch) if batch else [] for batch in batches]
+            ledgers = [await ledger.of_batch(tx, batch) if batch else [] for batch in batches]
         if not found:
             message = f"There is no sale {sale!r}, or no provider of its site accepts its click id."
             raise RequestRefused(404, "unknown_conversion", message)

@@ -60,14 +60,14 @@ def credentials(
     values = _read(file) if file is not None else _prompt(site, provider, workspace)
 
     async def work(app: App) -> tuple[Site, CredentialsStatus, int]:
-        from weighbridge.delivery import conversions, credentials
+        from weighbridge.delivery import credentials, queue
         from weighbridge.delivery.context import ROLE
 
         found = await the_site(app, site, workspace)
         put = await credentials.put(app.ctx, found.workspace_id, found.id, provider, values, "command line")
         async with app.db.tx(ROLE, found.workspace_id) as tx:
-            refused = conversions.FailedFilter(found.workspace_id, found.id, provider, "AUTH")
-            return found, put, sum((await conversions.count_failed(tx, refused)).values())
+            refused = queue.FailedFilter(found.id, provider, "AUTH")
+            return found, put, sum((await queue.count_failed(tx, refused, found.workspace_id)).values())
 
     found, put, refused = with_app(work)
     in_use = provider in found.providers

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from weighbridge.app import App
     from weighbridge.delivery.dry_run import DryRunResult
-    from weighbridge.delivery.settle import RunCounts
+    from weighbridge.delivery.run_counts import RunCounts
     from weighbridge.model.delivery import Conversion, Outcome
 
 ONE_RUN = 50  # the same default as the cron route

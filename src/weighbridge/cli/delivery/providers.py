@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from weighbridge.app import App
     from weighbridge.delivery.conversions import GroupStatus
+    from weighbridge.delivery.group_key import GroupKey
     from weighbridge.delivery.providers.base import Provider
 
 app = typer.Typer(help="List providers, show their status, and manage credentials.", no_args_is_help=True)
@@ -147,13 +148,13 @@ async def _all_groups(app: App, workspace_id: UUID | None, site_id: UUID | None)
     from weighbridge.delivery.context import ROLE
 
     found: list[GroupStatus] = []
-    after: tuple[UUID, str] | None = None
+    after: GroupKey | None = None
     async with app.db.tx(ROLE, workspace_id) as tx:
         while page := await conversions.groups(
             tx, workspace_id, site_id=site_id, after=after, limit=_AT_ONCE
         ):
             found += page
-            after = (page[-1].site_id, page[-1].provider_key)
+            after = page[-1].key
     return sorted(found, key=lambda group: (group.site_name, group.site_id, group.provider_key))
 
 

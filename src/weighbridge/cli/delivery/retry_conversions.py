@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from weighbridge.app import App
-    from weighbridge.delivery.conversions import ConversionStatus, FailedFilter
+    from weighbridge.delivery.conversions import ConversionStatus
+    from weighbridge.delivery.queue import FailedFilter
 
 
 def retry(
@@ -64,7 +65,7 @@ def retry(
     wanted_category = category_of(category)
 
     async def look(app: App) -> tuple[FailedFilter, dict[UUID, int]]:
-        from weighbridge.delivery import conversions
+        from weighbridge.delivery import queue
         from weighbridge.delivery.context import ROLE
 
         workspace_id, site_id = None, None
@@ -72,8 +73,8 @@ def retry(
             workspace_id, site_id = await workspace_and_site(app, site, workspace)
         await check_providers(app, provider)
         async with app.db.tx(ROLE) as tx:
-            wanted = conversions.FailedFilter(workspace_id, site_id, provider, wanted_category, code)
-            return wanted, await conversions.count_failed(tx, wanted)
+            wanted = queue.FailedFilter(site_id, provider, wanted_category, code)
+            return wanted, await queue.count_failed(tx, wanted, workspace_id)
 
     wanted, by_workspace = with_app(look)
     count = sum(by_workspace.values())
@@ -93,9 +94,8 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
     """Retry the given sales and report the result of each. Exit code 1: at least one was refused."""
 
     async def work(app: App) -> list[dict[str, Any]]:
-        from weighbridge.delivery import conversions
+        from weighbridge.delivery import conversions, queue
         from weighbridge.delivery.context import ROLE
-        from weighbridge.delivery.sites import Requeue, requeue
         from weighbridge.uploads.check_request import uuid_of
 
         wanted = list(dict.fromkeys(uuid_of(each, "sale", "SALE") for each in sales))
@@ -104,8 +104,8 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
             before = await conversions.statuses(tx, wanted, provider)
             for workspace_id in {state.workspace_id for state in before}:
                 theirs = [state.sale_id for state in before if state.workspace_id == workspace_id]
-                request = Requeue(workspace_id, "command line", sales=theirs, provider_key=provider)
-                await requeue(tx, request)
+                named = queue.FailedFilter(provider_key=provider, sales=theirs)
+                await queue.requeue(tx, named, workspace_id, "command line")
             after = {_key(state): state for state in await conversions.statuses(tx, wanted, provider)}
         missing = set(wanted) - {state.sale_id for state in before}
         message = f"There is no such sale{f' for {provider}' if provider else ''}."
@@ -148,21 +148,11 @@ def _retry_result(before: ConversionStatus, after: ConversionStatus) -> dict[str
 
 async def _requeue(app: App, wanted: FailedFilter, workspaces: list[UUID]) -> int:
     """Retry workspace by workspace: each has its own audit entry."""
-    from weighbridge.delivery import sites
+    from weighbridge.delivery import queue
     from weighbridge.delivery.context import ROLE
 
     count = 0
     for workspace_id in workspaces:
         async with app.db.tx(ROLE, workspace_id) as tx:
-            count += await sites.requeue(
-                tx,
-                sites.Requeue(
-                    workspace_id=workspace_id,
-                    actor="command line",
-                    site_id=wanted.site_id,
-                    provider_key=wanted.provider_key,
-                    category=wanted.category,
-                    code=wanted.code,
-                ),
-            )
+            count += await queue.requeue(tx, wanted, workspace_id, "command line")
     return count

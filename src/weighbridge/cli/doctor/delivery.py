@@ -10,7 +10,8 @@ from weighbridge.cli.doctor.check import Check, failed, ok, skipped, warning
 from weighbridge.cli.doctor.database import Question
 from weighbridge.delivery import conversions, credential_queries
 from weighbridge.delivery.conversions import BlockedGroup
-from weighbridge.delivery.slots.base import SlotKey, SlotLimits
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.slots.base import SlotLimits
 from weighbridge.delivery.slots.redis import RedisSlots
 from weighbridge.delivery.vault import VARIABLE, Vault
 from weighbridge.model.errors import ConfigError
@@ -91,7 +92,7 @@ async def slots(settings: Settings) -> Check:
     except ConfigError as error:
         return failed("slots", str(error), fix)
     try:
-        [slot] = await probe.acquire([SlotKey(uuid4(), "doctor")])  # a key that no delivery uses
+        [slot] = await probe.acquire([GroupKey(uuid4(), "doctor")])  # a key that no delivery uses
         if slot is not None:
             await probe.release([slot])
         trouble = probe.trouble

@@ -15,6 +15,7 @@ from weighbridge.console.delivery.index import put_back
 from weighbridge.delivery import conversions, sites
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import SALE_CANCELED
+from weighbridge.delivery.queue import FailedFilter
 
 router = layout.router()
 
@@ -50,5 +51,5 @@ async def requeue(
     app: TheApp,
     provider: Annotated[str, Form(max_length=100, pattern=layout.NO_NUL)],
 ) -> Response:
-    request_ = sites.Requeue(key.workspace_id, f"key {key.id}", sales=[sale_id], provider_key=provider)
-    return await layout.back(request, f"/deliveries/{sale_id}", await put_back(app, request_))
+    sentence = await put_back(app, key, FailedFilter(provider_key=provider, sales=[sale_id]))
+    return await layout.back(request, f"/deliveries/{sale_id}", sentence)

@@ -19,11 +19,13 @@ from weighbridge.api.delivery.sites import reset_provider
 from weighbridge.app import App
 from weighbridge.console import filters, layout
 from weighbridge.console.listing import PAGE, Listing, PageRequest, PageRequested, href, listed
-from weighbridge.delivery import conversions, ledger, sites
+from weighbridge.delivery import conversions, ledger, queue, sites
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import GroupStatus
 from weighbridge.delivery.forecast import Forecast, forecast
+from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.ledger import LedgerFilter, RecentCalls
+from weighbridge.delivery.queue import FailedFilter
 from weighbridge.model.counts import counted
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
@@ -98,7 +100,7 @@ async def shown(
 ) -> HTMLResponse:
     """`group`: the cursor of the page of groups."""
     watched = LedgerFilter(key.workspace_id, wanted.site_id, wanted.provider)
-    behind = cursor.read("group", group, lambda *parts: parts, UUID, str)
+    behind = cursor.read("group", group, GroupKey, UUID, str)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.groups(
             tx,
@@ -109,9 +111,7 @@ async def shown(
             limit=GROUPS + 1,
         )
         statuses = found[:GROUPS]
-        recent_calls = await ledger.recent_counts(
-            tx, [(each.site_id, each.provider_key) for each in statuses]
-        )
+        recent_calls = await ledger.recent_counts(tx, [each.key for each in statuses])
         errors = await ledger.errors(tx, watched)
         recent = await ledger.recent(tx, watched, CALLS)
         known = await sites.page(tx, key.workspace_id, "", SITES)
@@ -169,22 +169,15 @@ async def requeue(
     provider: Annotated[str, Form(max_length=100, pattern=layout.NO_NUL)] = "",
 ) -> Response:
     """Retry all conversions that failed with an error, within the filters of the page."""
-    selection = sites.Requeue(
-        key.workspace_id,
-        f"key {key.id}",
-        site_id=site_id,
-        provider_key=provider or None,
-        category=category.value,
-        code=code or None,
-    )
-    sentence = await put_back(app, selection)
+    wanted = FailedFilter(site_id, provider or None, category.value, code or None)
+    sentence = await put_back(app, key, wanted)
     return await layout.back(request, href("/deliveries", site_id=site_id, provider=provider), sentence)
 
 
-async def put_back(app: App, selection: sites.Requeue) -> str:
+async def put_back(app: App, key: ApiKey, wanted: FailedFilter) -> str:
     """Retry conversions and return a message; RequestRefused if none match."""
-    async with app.db.tx(ROLE, selection.workspace_id) as tx:
-        count = await sites.requeue(tx, selection)
+    async with app.db.tx(ROLE, key.workspace_id) as tx:
+        count = await queue.requeue(tx, wanted, key.workspace_id, f"key {key.id}")
     if not count:
         message = (
             "No conversion was queued again. Only failed conversions can be retried, and only if their sale is not "
@@ -194,7 +187,7 @@ async def put_back(app: App, selection: sites.Requeue) -> str:
     return f"{counted(count, 'conversion is', 'conversions are')} queued again."
 
 
-async def _forecast(tx: Tx, app: App) -> dict[tuple[UUID, str], Forecast] | None:
+async def _forecast(tx: Tx, app: App) -> dict[GroupKey, Forecast] | None:
     """What the next run would send; None if this process has no vault key."""
     if app.ctx.outbound is None:
         return None
@@ -203,15 +196,14 @@ async def _forecast(tx: Tx, app: App) -> dict[tuple[UUID, str], Forecast] | None
 
 def _group(
     status: GroupStatus,
-    recent_calls: dict[tuple[UUID, str], RecentCalls],
-    shares: dict[tuple[UUID, str], Forecast] | None,
+    recent_calls: dict[GroupKey, RecentCalls],
+    shares: dict[GroupKey, Forecast] | None,
 ) -> Group:
-    key = (status.site_id, status.provider_key)
-    next_run = (shares or {}).get(key)
+    next_run = (shares or {}).get(status.key)
     trouble = _trouble(status, next_run)
     return Group(
         status=status,
-        recent_calls=recent_calls[key],
+        recent_calls=recent_calls[status.key],
         next_run=next_run,
         trouble=trouble,
         stuck=trouble in STUCK,

@@ -4,7 +4,7 @@ base             the interface of a provider
 addresses        the webhook addresses that are allowed
 connections      pooled connections to providers
 answers          requests, and strict parsing of responses; every failure has a code
-split            sends a batch in parts
+split            sends a batch in halves
 all_or_nothing   sending to Meta and TikTok: one bad event fails the whole request
 meta_capi        Meta Conversions API
 tiktok_events    TikTok Events API

@@ -16,8 +16,8 @@ import httpx
 
 from weighbridge.delivery.providers import answers
 from weighbridge.delivery.providers.base import Batch, Needed
-from weighbridge.delivery.providers.split import bisected, sifted
-from weighbridge.model.delivery import Conversion, Outcome, Verdict
+from weighbridge.delivery.providers.split import bisected
+from weighbridge.model.delivery import Conversion, Outcome, ProviderTransientError, Verdict
 
 PROBE = "WeighbridgeDryRun"  # the name of the sample event
 
@@ -31,19 +31,16 @@ class AllOrNothing(ABC):
     async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
         if wrong := answers.lacking(batch.credentials, self.needs) or self.unusable(batch.credentials):
             return answers.whole(batch, wrong)
-
-        async def send(rows: Sequence[Conversion]) -> list[Outcome]:
-            if batch.dry_run:
-                return [await self._dry_run(batch, http)] * len(rows)
-            return await bisected(
-                rows,
-                lambda part: self.request(
-                    batch, [self.event(row, batch.credentials) for row in part], {}, http
-                ),
-                in_time=lambda: answers.in_time(batch, http),
-            )
-
-        return await sifted(batch.conversions, lambda row: self._unsendable(row, batch), send)
+        refused = [self._unsendable(row, batch) for row in batch.conversions]
+        left = [row for row, outcome in zip(batch.conversions, refused, strict=True) if outcome is None]
+        try:
+            sent = await self._send(left, batch, http) if left else []
+        except ProviderTransientError as error:
+            if len(left) == len(refused):
+                raise
+            sent = [answers.retry_of(error)] * len(left)  # the refused rows have their outcomes
+        rest = iter(sent)
+        return [outcome or next(rest) for outcome in refused]
 
     @abstractmethod
     def unusable(self, credentials: Mapping[str, str]) -> Outcome | None:
@@ -84,6 +81,15 @@ class AllOrNothing(ABC):
         if conversion.value is not None and not conversion.value.is_finite():
             return Outcome.failed("VALUE", "The value is not a number.")
         return self.unsendable(conversion, batch)
+
+    async def _send(self, rows: Sequence[Conversion], batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
+        if batch.dry_run:
+            return [await self._dry_run(batch, http)] * len(rows)
+        return await bisected(
+            rows,
+            lambda part: self.request(batch, [self.event(row, batch.credentials) for row in part], {}, http),
+            in_time=lambda: answers.in_time(batch, http),
+        )
 
     async def _dry_run(self, batch: Batch, http: httpx.AsyncClient) -> Outcome:
         """The documentation does not say that test events are not counted, so no row is sent under the code."""

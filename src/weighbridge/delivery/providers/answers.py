@@ -22,8 +22,8 @@ from weighbridge.delivery.providers.base import Batch, Credentials, Needed
 from weighbridge.delivery.providers.connections import Answer, Client
 from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError, ProviderTransientError
 from weighbridge.model.errors import did_you_mean
+from weighbridge.model.retry import LONGEST_ANSWER_PAUSE
 
-LONGEST_WAIT = timedelta(days=1)
 LONGEST = 8 << 20  # bytes of a response: Google's for 2,000 rows with two errors each has 4.4 million
 LONGEST_UNREAD = (
     64 << 10
@@ -171,13 +171,13 @@ def retry_after(response: httpx.Response, now: datetime) -> timedelta | None:
     """Retry-After of the response: seconds or an HTTP date, at most a day. None: not given."""
     header = response.headers.get("retry-after", "").strip()
     if _SECONDS.fullmatch(header):
-        return timedelta(seconds=min(float(header), LONGEST_WAIT.total_seconds()))
+        return timedelta(seconds=min(float(header), LONGEST_ANSWER_PAUSE.total_seconds()))
     try:
         until = parsedate_to_datetime(header)
     except ValueError:
         return None
     until = until if until.tzinfo else until.replace(tzinfo=UTC)
-    return min(max(until - now, timedelta(0)), LONGEST_WAIT)
+    return min(max(until - now, timedelta(0)), LONGEST_ANSWER_PAUSE)
 
 
 def json_of(response: httpx.Response) -> dict[str, Any]:

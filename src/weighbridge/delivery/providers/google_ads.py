@@ -27,12 +27,10 @@ from weighbridge.model.delivery import (
     ProviderTransientError,
     Verdict,
 )
+from weighbridge.model.retry import LONGEST_TOKEN_PAUSE
 
 VERSION = "v26"
 TOO_MANY = "TOO_MANY_CONVERSIONS_IN_REQUEST"
-LONGEST_PAUSE = timedelta(
-    minutes=5
-)  # for all sites: the limit belongs to a developer token, and other sites may have another
 ROUNDS = 5  # maximum number of requests for rows that conflict with each other
 _NUMBER, _CLIENT, _SECRET, _REFRESH, _LOGIN = google_oauth.NEEDS
 
@@ -123,8 +121,8 @@ class _Upload(Sending):
             return await self._request(rows)
         except AccessRefused as refused:
             self.settle(rows, refused.outcome)
-        except ProviderTransientError as trouble:
-            self.settle(rows, trouble)
+        except ProviderTransientError as error:
+            self.settle(rows, error)
         return {}
 
     async def _request(self, rows: Sequence[int]) -> dict[int, list[GoogleError]]:
@@ -242,7 +240,7 @@ def _raise_for_limit(errors: Sequence[GoogleError], after: timedelta | None) -> 
                 error.code,
                 wait,
                 whole_provider=error.developer_wide,
-                pause=min(wait, LONGEST_PAUSE) if wait and error.developer_wide else None,
+                pause=min(wait, LONGEST_TOKEN_PAUSE) if wait and error.developer_wide else None,
             )
 
 

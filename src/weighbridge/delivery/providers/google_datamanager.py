@@ -182,10 +182,10 @@ class _Ingest(Sending):
             rows = waiting.pop()
             try:
                 waiting += reversed(await self._part(rows))
-            except ProviderTransientError as trouble:  # the other requests would fail too
-                self.settle(rows, trouble)
+            except ProviderTransientError as error:  # the other requests would fail too
+                self.settle(rows, error)
                 for left in waiting:
-                    self.settle(left, answers.retry_of(trouble, sent=False))
+                    self.settle(left, answers.retry_of(error, sent=False))
                 return
 
     def _may_ask(self) -> bool:

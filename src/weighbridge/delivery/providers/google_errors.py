@@ -14,9 +14,7 @@ from functools import lru_cache
 from typing import Any, assert_never
 
 from weighbridge.model.delivery import Category, Conversion, Outcome, Verdict
-from weighbridge.model.retry import GOOGLE_REGISTERS, GOOGLE_SEARCHES
-
-LONGEST_WAIT = timedelta(days=1)
+from weighbridge.model.retry import GOOGLE_REGISTERS, GOOGLE_SEARCHES, LONGEST_ANSWER_PAUSE
 
 
 class Handling(Enum):
@@ -298,7 +296,7 @@ def _is_code(value: str) -> bool:
 def duration(value: Any) -> timedelta | None:
     """A protobuf Duration in JSON, "40591s"; a day at most."""
     number = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)s", _text(value))
-    return min(timedelta(seconds=float(number[1])), LONGEST_WAIT) if number else None
+    return min(timedelta(seconds=float(number[1])), LONGEST_ANSWER_PAUSE) if number else None
 
 
 def as_dicts(value: Any) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from weighbridge.model.delivery import (
     ProviderRateLimitError,
     ProviderTransientError,
 )
+from weighbridge.model.retry import LONGEST_ANSWER_PAUSE
 
 VERSION = "v25.0"
 # For sales that are not confirmed on a website or in an app: those sources need data that we do not have.
@@ -161,4 +162,4 @@ def _regained(response: httpx.Response) -> timedelta | None:
         longest = timedelta(minutes=max(minutes, default=0))
     except (ValueError, AttributeError, TypeError, OverflowError):
         return None  # not as documented: the queue's own backoff is good enough
-    return min(longest, answers.LONGEST_WAIT) or None
+    return min(longest, LONGEST_ANSWER_PAUSE) or None

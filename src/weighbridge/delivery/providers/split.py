@@ -1,9 +1,8 @@
-"""Sends a batch in parts: without rows that cannot be sent, and in halves if one bad row fails the whole request."""
+"""Sends a batch in halves if one bad row fails the whole request."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from itertools import repeat
+from collections.abc import Awaitable, Callable, Sequence
 
 from weighbridge.delivery.providers.answers import NOT_SENT, retry_of, settled
 from weighbridge.model.delivery import Category, Conversion, Outcome, ProviderTransientError
@@ -11,23 +10,6 @@ from weighbridge.model.delivery import Category, Conversion, Outcome, ProviderTr
 # The result of a part: an outcome per row, or one outcome that refuses the whole part.
 Sent = Callable[[Sequence[Conversion]], Awaitable[list[Outcome] | Outcome]]
 MOST_CALLS = 64  # enough for three bad rows among a thousand; other rows wait for the next call
-
-
-async def sifted(
-    rows: Sequence[Conversion],
-    unsendable: Callable[[Conversion], Outcome | None],
-    send: Callable[[Sequence[Conversion]], Awaitable[Iterable[Outcome]]],
-) -> list[Outcome]:
-    """One outcome per row, in order; rows that `unsendable` refuses are not sent. Raises if no row has an outcome."""
-    refused = [unsendable(row) for row in rows]
-    left = [row for row, outcome in zip(rows, refused, strict=True) if outcome is None]
-    try:
-        sent = iter(await send(left) if left else ())
-    except ProviderTransientError as error:
-        if len(left) == len(rows):
-            raise
-        sent = repeat(retry_of(error))
-    return [outcome or next(sent) for outcome in refused]
 
 
 async def bisected(

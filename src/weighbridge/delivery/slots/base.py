@@ -8,28 +8,22 @@ from datetime import timedelta
 from typing import Protocol
 from uuid import UUID
 
+from weighbridge.delivery.group_key import GroupKey
 
-@dataclass(frozen=True)
-class SlotKey:
-    """The site and provider of a slot."""
 
-    site_id: UUID
-    provider_key: str
+def site_key(key: GroupKey) -> str:
+    return f"conc:{key.site_id}:{key.provider_key}"
 
-    @property
-    def site_key(self) -> str:
-        return f"conc:{self.site_id}:{self.provider_key}"
 
-    @property
-    def global_key(self) -> str:
-        return f"conc:global:{self.provider_key}"
+def global_key(key: GroupKey) -> str:
+    return f"conc:global:{key.provider_key}"
 
 
 @dataclass(frozen=True)
 class Slot:
     """A leased slot of both keys, or of the first key only if there is no limit for all sites."""
 
-    key: SlotKey
+    key: GroupKey
     token: UUID
 
 
@@ -41,7 +35,7 @@ class SlotLimits:
 
 
 class Slots(Protocol):
-    async def acquire(self, keys: Sequence[SlotKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
+    async def acquire(self, keys: Sequence[GroupKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
         """A slot per key, in order; None if none is free or the backend is unavailable. Never raises for that.
 
         Both keys or neither. A key may be listed several times. Slots in `returned` are released first.

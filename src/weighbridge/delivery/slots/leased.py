@@ -9,7 +9,8 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from weighbridge.delivery.slots.base import Slot, SlotKey, SlotLimits
+from weighbridge.delivery.group_key import GroupKey
+from weighbridge.delivery.slots.base import Slot, SlotLimits
 
 log = structlog.get_logger()
 
@@ -23,14 +24,14 @@ class LeasedSlots(ABC):
     them are released with the next call that succeeds, so that no site waits until their leases expire.
     """
 
-    keeper: str  # the backend's name, for logs
+    backend: str  # the backend's name, for logs
 
     def __init__(self, limits: SlotLimits) -> None:
         self.limits = limits
         self._unreleased: deque[Slot] = deque(maxlen=MOST_UNRELEASED)
         self._away = False
 
-    async def acquire(self, keys: Sequence[SlotKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
+    async def acquire(self, keys: Sequence[GroupKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
         wanted = [Slot(key, uuid4()) for key in keys]
         if not wanted:
             await self.release(returned)
@@ -82,12 +83,12 @@ class LeasedSlots(ABC):
         if error is not None and not self._away:
             log.warning(
                 "slots.unavailable",
-                keeper=self.keeper,
+                backend=self.backend,
                 reason=self._why(error),
                 error_type=type(error).__name__,
             )
         elif error is None and self._away:
-            log.info("slots.available", keeper=self.keeper)
+            log.info("slots.available", backend=self.backend)
         self._away = error is not None
 
     @abstractmethod

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from weighbridge.delivery.slots import table
-from weighbridge.delivery.slots.base import Slot, SlotLimits
+from weighbridge.delivery.slots.base import Slot, SlotLimits, global_key, site_key
 from weighbridge.delivery.slots.leased import LeasedSlots
 from weighbridge.model.errors import RetryLater
 from weighbridge.postgres import roles
@@ -18,7 +18,7 @@ ROLE = roles.DELIVER
 class PostgresSlots(LeasedSlots):
     """Leased rows in weighbridge.slots: see acquire_slots in delivery/functions.sql. Its clock is the database's."""
 
-    keeper = "postgres"
+    backend = "postgres"
 
     def __init__(self, db: Database, limits: SlotLimits) -> None:
         super().__init__(limits)
@@ -26,8 +26,8 @@ class PostgresSlots(LeasedSlots):
 
     async def _exchange(self, releasing: Sequence[Slot], wanted: Sequence[Slot]) -> set[UUID]:
         request = table.SlotRequest(
-            site_keys=[slot.key.site_key for slot in wanted],
-            global_keys=[slot.key.global_key for slot in wanted],
+            site_keys=[site_key(slot.key) for slot in wanted],
+            global_keys=[global_key(slot.key) for slot in wanted],
             tokens=[slot.token for slot in wanted],
             per_site=self.limits.per_site,
             per_provider=self.limits.per_provider,

@@ -18,14 +18,15 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from redis import exceptions as trouble
+from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from weighbridge.delivery.slots.base import Slot, SlotLimits
+from weighbridge.delivery.slots.base import Slot, SlotLimits, global_key, site_key
 from weighbridge.delivery.slots.leased import LeasedSlots
 from weighbridge.model.errors import ConfigError
+from weighbridge.model.retry import REDIS_RETRIES
 
 CALL_TIMEOUT = 1.0  # seconds for one call of Redis as a whole: delivery waits for it
 CONNECTIONS = 8
@@ -77,7 +78,7 @@ end
 class RedisSlots(LeasedSlots):
     """Semaphores in Redis; the key names are fixed."""
 
-    keeper = "redis"
+    backend = "redis"
 
     def __init__(self, url: str, limits: SlotLimits) -> None:
         """ConfigError if the address is invalid. It connects later."""
@@ -96,9 +97,9 @@ class RedisSlots(LeasedSlots):
             self.limits.per_provider,
         ]
         for slot in wanted:
-            site = numbers.setdefault(slot.key.site_key, len(numbers) + 1)
+            site = numbers.setdefault(site_key(slot.key), len(numbers) + 1)
             provider = (
-                numbers.setdefault(slot.key.global_key, len(numbers) + 1) if self.limits.per_provider else 0
+                numbers.setdefault(global_key(slot.key), len(numbers) + 1) if self.limits.per_provider else 0
             )
             args += [str(slot.token), site, provider]
         async with asyncio.timeout(CALL_TIMEOUT):
@@ -106,7 +107,7 @@ class RedisSlots(LeasedSlots):
         return {slot.token for slot, granted in zip(wanted, answer, strict=True) if granted}
 
     async def _release_slots(self, slots: Sequence[Slot]) -> None:
-        keys = [key for each in slots for key in (each.key.site_key, each.key.global_key)]
+        keys = [key for each in slots for key in (site_key(each.key), global_key(each.key))]
         async with asyncio.timeout(CALL_TIMEOUT):
             await self._release_script(keys=keys, args=[str(each.token) for each in slots])
 
@@ -143,12 +144,11 @@ def _client(url: str) -> Redis:
                 timeout=CALL_TIMEOUT,
                 socket_timeout=CALL_TIMEOUT,
                 socket_connect_timeout=CALL_TIMEOUT,
-                # Retry once on a new connection: after a restart of the server, old connections still look open.
-                retry=Retry(NoBackoff(), 1, (trouble.ConnectionError,)),
+                retry=Retry(NoBackoff(), REDIS_RETRIES, (exceptions.ConnectionError,)),
                 protocol=2,  # no HELLO: older servers do not support it
             )
             pool.make_connection()  # type: ignore[no-untyped-call] # the options after the question mark are read here
-        except (TypeError, ValueError, AttributeError, trouble.RedisError):
+        except (TypeError, ValueError, AttributeError, exceptions.RedisError):
             complaint = "an invalid option after the question mark"
     if complaint is not None or pool is None:
         # Raised here, without cause and address: both may contain the password.

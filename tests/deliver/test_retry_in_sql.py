@@ -1,0 +1,47 @@
+"""The times that the SQL functions of delivery decide by are those of the table of retry policies."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import weighbridge.delivery
+from weighbridge.model.retry import (
+    BREAKER_FAILURES,
+    BREAKER_JITTER,
+    BREAKER_PAUSE,
+    CONFIRMATION_PAUSE,
+    PARKED_JITTER,
+    UNCOUNTED_JITTER,
+)
+
+FUNCTIONS = Path(weighbridge.delivery.__file__).with_name("functions.sql").read_text()
+SECOND = timedelta(seconds=1)  # the unit of pause_seconds
+
+
+def body(function: str) -> str:
+    [found] = re.findall(rf"^CREATE OR REPLACE FUNCTION \w+\.{function}\(.*?\$\$;$", FUNCTIONS, re.M | re.S)
+    return str(found)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        ("record_provider_outcome", [BREAKER_PAUSE, BREAKER_JITTER]),
+        ("park_deliveries", [PARKED_JITTER]),
+        ("settle_conversions", [UNCOUNTED_JITTER, SECOND]),
+        ("claim_confirmations", [CONFIRMATION_PAUSE]),
+    ],
+)
+def test_pauses_in_sql_are_those_of_the_table(function: str, expected: list[timedelta]) -> None:
+    found = re.findall(r"INTERVAL '(\d+) (second|minute|hour|day)s?'", body(function))
+    assert [timedelta(**{f"{unit}s": int(number)}) for number, unit in found] == expected
+
+
+def test_the_breaker_opens_after_as_many_failures_as_the_table_has() -> None:
+    assert re.findall(r"failure_count \+ 1 >= (\d+)", body("record_provider_outcome")) == [
+        str(BREAKER_FAILURES)
+    ]
