@@ -35,10 +35,10 @@ from tests.slots.redis_server import RedisServer
 from weighbridge.app import App, open_app
 from weighbridge.delivery import queue as delivery_queue
 from weighbridge.delivery.confirm import confirm
-from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.deliver import deliver
 from weighbridge.engine import recover
 from weighbridge.observe import logs
+from weighbridge.postgres import roles
 from weighbridge.settings import read
 from weighbridge.testing.fake_providers import Fault
 
@@ -213,7 +213,7 @@ class Day:
         await asyncio.gather(*(deliver(ctx, f"worker {n}", self.plan.limit) for n, ctx in enumerate(ctxs)))
         if number % 2:
             await deliver(ctxs[0], "worker", self.plan.limit)
-        async with ctxs[0].db.tx(ROLE) as tx:
+        async with ctxs[0].db.tx(roles.DELIVER) as tx:
             await delivery_queue.watch(tx, timedelta(hours=24), 10_000)
             if number % 2:
                 await delivery_queue.recover_stuck(tx, 15)

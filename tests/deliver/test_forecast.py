@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
-from weighbridge.delivery.context import ROLE, Context
+from weighbridge.delivery.context import Context
 from weighbridge.delivery.forecast import Forecast, forecast
+from weighbridge.postgres import roles
 
 from .test_breaker import down, open_circuit
 
@@ -19,7 +20,7 @@ STANDING = (
 
 async def told(ctx: Context, limit: int) -> dict[UUID, Forecast]:
     assert ctx.outbound is not None
-    async with ctx.db.tx(ROLE) as tx:
+    async with ctx.db.tx(roles.DELIVER) as tx:
         found = await forecast(tx, ctx.outbound, limit)
     return {site: each for (site, _), each in found.items()}
 

@@ -31,7 +31,6 @@ from hypothesis.stateful import (
 from tests.deliver.queue_model import CRASHES, LEASE, MOODS, RETRIES, Knowing, World, opened
 from tests.proof.workers import LONG
 from weighbridge.delivery import queue as delivery_queue
-from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.deliver import deliver
 from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.queue import BatchRequest, CallBatch, CallResult
@@ -375,7 +374,7 @@ class Queue(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------------------------------------
 
-    def _tx(self, write: Any, role: Any = ROLE) -> Any:
+    def _tx(self, write: Any, role: Any = roles.DELIVER) -> Any:
         async def inside() -> Any:
             async with self.world.app.db.tx(role) as tx:
                 return await write(tx)

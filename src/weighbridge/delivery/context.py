@@ -1,4 +1,4 @@
-"""Parts that delivering conversions needs: providers, vault, slots and connections; and the database role."""
+"""Parts that delivering conversions needs: providers, vault, slots and connections."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from weighbridge.delivery.slots.base import SlotLimits, Slots
 from weighbridge.delivery.vault import Sealed, Vault
 from weighbridge.model.errors import ConfigError
 from weighbridge.model.retry import CONVERSION, Backoff
-from weighbridge.postgres import roles
 from weighbridge.uploads import context
-
-ROLE = roles.DELIVER
 
 
 @dataclass(frozen=True)

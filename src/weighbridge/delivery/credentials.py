@@ -7,10 +7,11 @@ from typing import Any
 from uuid import UUID
 
 from weighbridge.delivery import credential_queries
-from weighbridge.delivery.context import ROLE, Context, outbound_of
+from weighbridge.delivery.context import Context, outbound_of
 from weighbridge.delivery.credential_queries import CredentialsStatus
 from weighbridge.delivery.providers.base import Credentials, Provider
 from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
+from weighbridge.postgres import roles
 
 
 async def put(
@@ -19,7 +20,7 @@ async def put(
     """RequestRefused if a name is missing or unknown; ConfigError without a vault key. The action is audited."""
     outbound = outbound_of(ctx)
     values = validated(find(outbound.providers, provider_key), given)
-    async with ctx.db.tx(ROLE, workspace_id) as tx:
+    async with ctx.db.tx(roles.DELIVER, workspace_id) as tx:
         version = await credential_queries.next_version(tx, site_id, provider_key)
         sealed = outbound.vault.seal(site_id, provider_key, values, version)
         if not await credential_queries.set_credentials(tx, site_id, provider_key, sealed, actor):

@@ -7,11 +7,12 @@ another, and no transaction is open while a provider is called.
 from __future__ import annotations
 
 from weighbridge.delivery import breaker, queue
-from weighbridge.delivery.context import ROLE, Context, outbound_of
+from weighbridge.delivery.context import Context, outbound_of
 from weighbridge.delivery.dispatch_loop import Dispatcher
 from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.plan import COUNTED, Plan
 from weighbridge.delivery.run_counts import RunCounts
+from weighbridge.postgres import roles
 
 
 async def deliver(ctx: Context, worker: str, limit: int, in_flight: InFlight | None = None) -> RunCounts:
@@ -20,16 +21,16 @@ async def deliver(ctx: Context, worker: str, limit: int, in_flight: InFlight | N
     Concurrent runs of a process share `in_flight`, and keep its limits together.
     """
     outbound = outbound_of(ctx)
-    async with ctx.db.tx(ROLE) as tx:
+    async with ctx.db.tx(roles.DELIVER) as tx:
         waiting = await queue.groups(tx, COUNTED)
     plan = Plan.of(waiting, outbound, limit)
     while group := plan.next_probe():
-        async with ctx.db.tx(ROLE) as tx:
+        async with ctx.db.tx(roles.DELIVER) as tx:
             plan.add_probe(group, await breaker.begin_probe(tx, group, outbound.lease))
     tally = RunCounts()
     tally.skipped.update(plan.skipped.values())
     if plan.open_groups:
-        async with ctx.db.tx(ROLE) as tx:
+        async with ctx.db.tx(roles.DELIVER) as tx:
             tally.parked = await breaker.park(tx, plan.open_groups, limit)
     dispatcher = Dispatcher(ctx, outbound, worker, tally, in_flight or InFlight())
     await dispatcher.run([*plan.probes, *plan.shares])

@@ -9,13 +9,14 @@ from time import monotonic
 from uuid import uuid4
 
 from weighbridge.delivery import credential_queries, queue
-from weighbridge.delivery.context import ROLE, Context, Outbound, outbound_of, unsealed
+from weighbridge.delivery.context import Context, Outbound, outbound_of, unsealed
 from weighbridge.delivery.credential_queries import SealedCredentials
 from weighbridge.delivery.forecast import expected_plan
 from weighbridge.delivery.provider_call import call_provider
 from weighbridge.delivery.queue import BatchRequest, CallBatch, Group
 from weighbridge.delivery.vault import VaultError
 from weighbridge.model.delivery import Conversion, Outcome
+from weighbridge.postgres import roles
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class DryRunResult:
 async def dry_run(ctx: Context, limit: int) -> list[DryRunResult]:
     """Let the providers validate at most `limit` conversions, with the groups and shares of a run."""
     outbound = outbound_of(ctx)
-    async with ctx.db.tx(ROLE) as tx:
+    async with ctx.db.tx(roles.DELIVER) as tx:
         plan, _ = await expected_plan(tx, outbound, limit)
         sending = [*plan.probes, *plan.shares]
         requests = [BatchRequest(group.key, share) for group, share in sending]

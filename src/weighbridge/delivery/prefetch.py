@@ -13,7 +13,7 @@ from time import monotonic
 import structlog
 
 from weighbridge.delivery import credential_queries, queue
-from weighbridge.delivery.context import ROLE, Context, Outbound, unsealed
+from weighbridge.delivery.context import Context, Outbound, unsealed
 from weighbridge.delivery.credential_queries import SealedCredentials
 from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.in_flight import InFlight
@@ -21,6 +21,7 @@ from weighbridge.delivery.providers.base import Credentials
 from weighbridge.delivery.queue import BatchRequest, CallBatch, Group, Settled
 from weighbridge.delivery.run_counts import RunCounts
 from weighbridge.delivery.vault import VaultError
+from weighbridge.postgres import roles
 
 log = structlog.get_logger()
 
@@ -111,7 +112,7 @@ class Prefetcher:
         """Groups whose credentials cannot be read are skipped; a group without rows is not asked again."""
         claimed: list[CallBatch] = []
         try:
-            async with AsyncExitStack() as until_commit, self._ctx.db.tx(ROLE) as tx:
+            async with AsyncExitStack() as until_commit, self._ctx.db.tx(roles.DELIVER) as tx:
                 sealed = await credential_queries.by_group(tx, requests)
                 opened = {key: self._unseal(each) for key, each in sealed.items()}
                 readable = [each for each in requests if opened.get(each.key)]

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import structlog
 
 from weighbridge.delivery import queue
-from weighbridge.delivery.context import ROLE, Context, Outbound
+from weighbridge.delivery.context import Context, Outbound
 from weighbridge.delivery.queue import CallResult, Settled
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.retry import RESULT
+from weighbridge.postgres import roles
 
 log = structlog.get_logger()
 
@@ -58,7 +59,7 @@ async def settle(ctx: Context, outbound: Outbound, calls: Sequence[CallResult]) 
     """Write the results of calls, and return the counts of each. None: its lease was lost or has expired."""
     for pause in RESULT.pauses():
         try:
-            async with ctx.db.tx(ROLE) as tx:
+            async with ctx.db.tx(roles.DELIVER) as tx:
                 written = await queue.settle(tx, calls, outbound.retries)
         except RetryLater:
             await asyncio.sleep(pause)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from weighbridge.delivery import credential_queries
-from weighbridge.delivery.context import ROLE, Outbound, unsealed
+from weighbridge.delivery.context import Outbound, unsealed
 from weighbridge.delivery.providers.base import Credentials
 from weighbridge.delivery.providers.webhook import Webhook
 from weighbridge.delivery.vault import VaultError
@@ -13,7 +13,7 @@ from weighbridge.engine import outbox
 from weighbridge.engine.context import Consumer
 from weighbridge.engine.outbox import EventDelivery
 from weighbridge.model.delivery import Category, ProviderTransientError, Verdict
-from weighbridge.postgres import clock
+from weighbridge.postgres import clock, roles
 from weighbridge.postgres.transactions import Database
 
 WEBHOOKS = "webhooks"  # the consumer's name
@@ -31,7 +31,7 @@ def _announce(
     outbound: Outbound, db: Database, provider: Webhook
 ) -> Callable[[EventDelivery], Awaitable[None]]:
     async def announce(delivery: EventDelivery) -> None:
-        async with db.tx(ROLE, delivery.lease.workspace_id) as tx:
+        async with db.tx(roles.DELIVER, delivery.lease.workspace_id) as tx:
             found = await credential_queries.of_provider(tx, "webhook")
             now = await clock.now(tx)
         failed = []

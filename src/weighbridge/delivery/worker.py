@@ -11,7 +11,7 @@ import structlog
 
 from weighbridge.delivery import queue as delivery_queue
 from weighbridge.delivery.confirm import confirm
-from weighbridge.delivery.context import ROLE, Context
+from weighbridge.delivery.context import Context
 from weighbridge.delivery.deliver import deliver
 from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.run_counts import RunCounts
@@ -19,6 +19,7 @@ from weighbridge.engine import recover
 from weighbridge.engine.chores import Chore, cancel, jittered, repeat
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.retry import MAX_CRASHES
+from weighbridge.postgres import roles
 from weighbridge.postgres.listen import notifications
 
 log = structlog.get_logger()
@@ -118,11 +119,11 @@ class Deliverer:
         """Recover the work of stopped processes, of every queue: no other worker may be running."""
         await recover.run(self.ctx.db, self._max_crashes)
         # And rows that were claimed without a lease, through the fixed claim function.
-        async with self.ctx.db.tx(ROLE) as tx:
+        async with self.ctx.db.tx(roles.DELIVER) as tx:
             await delivery_queue.recover_stuck(tx, STUCK_MINUTES)
 
     async def _watch(self) -> None:
-        async with self.ctx.db.tx(ROLE) as tx:
+        async with self.ctx.db.tx(roles.DELIVER) as tx:
             refused = await delivery_queue.watch(tx, EXPIRY_AHEAD, REFUSED_AT_ONCE)
         if refused:
             log.warning("Conversions expired", rows=refused)

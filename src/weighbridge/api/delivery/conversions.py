@@ -29,13 +29,13 @@ from weighbridge.api.delivery.models import (
 from weighbridge.api.error_responses import documented
 from weighbridge.api.validation_messages import NO_NUL
 from weighbridge.delivery import conversions, ledger, queue
-from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import ConversionFilter, ConversionRow, Cursor
 from weighbridge.delivery.ledger import LedgerEntry
 from weighbridge.delivery.queue import FailedFilter
 from weighbridge.delivery.receive_conversions import MOST, Written, convert
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
+from weighbridge.postgres import roles
 
 router = APIRouter(tags=["conversions"])
 
@@ -102,7 +102,7 @@ async def list_conversions(
     tiebreaker = _TIEBREAKER.get(status, _nothing) if order_id is None else _nothing
     behind = cursor.read("before", before, Cursor, _moment, tiebreaker, UUID, str)
     wanted = ConversionFilter(key.workspace_id, site_id, provider, status, category, order_id)
-    async with app.db.tx(ROLE, key.workspace_id) as tx:
+    async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
         found = await conversions.page(tx, wanted, behind, limit + 1)
         page, last = cursor.page(found, limit)
         rows = await conversions.get(tx, page)
@@ -118,7 +118,7 @@ async def list_conversions(
 @needs("read")
 async def get_conversion(sale_id: UUID, key: Key, app: TheApp) -> WholeConversionOut:
     """One sale, its delivery to each provider, and the ledger of the last call."""
-    async with app.db.tx(ROLE, key.workspace_id) as tx:
+    async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
         found = await conversions.of_sale(tx, sale_id)
         ledgers = [await ledger.of_batch(tx, each.batch_id) if each.batch_id else [] for each in found]
     if not found:
@@ -146,7 +146,7 @@ async def retry_conversions(body: RequeueIn, key: Key, app: TheApp) -> RequeuedO
             "body: expected sale_ids, or at least one of site_id, provider, category and code; got none."
         )
         raise RequestRefused(422, "invalid_request", message)
-    async with app.db.tx(ROLE, key.workspace_id) as tx:
+    async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
         wanted = FailedFilter(body.site_id, body.provider, body.category, body.code, body.sale_ids)
         requeued = await queue.requeue(tx, wanted, key.workspace_id, f"key {key.id}")
     return RequeuedOut(requeued=requeued)

@@ -16,9 +16,9 @@ from weighbridge.api.delivery.models import SEED_BODY, ProcessedOut, RecoveredOu
 from weighbridge.api.delivery.sites import find, no_vault
 from weighbridge.api.error_responses import Problem
 from weighbridge.delivery import credentials, queue
-from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.deliver import deliver
 from weighbridge.model.errors import ConfigError, RequestRefused
+from weighbridge.postgres import roles
 from weighbridge.uploads.check_request import uuid_of
 
 router = APIRouter(tags=["cron"])
@@ -70,7 +70,7 @@ async def recover_processing(
     ] = 15,
 ) -> RecoveredOut:
     """Set conversions whose worker stopped during a call to RETRY, with the same order id."""
-    async with app.db.tx(ROLE) as tx:
+    async with app.db.tx(roles.DELIVER) as tx:
         return RecoveredOut(recovered=await queue.recover_stuck(tx, min_age_minutes))
 
 

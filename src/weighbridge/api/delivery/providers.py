@@ -20,9 +20,9 @@ from weighbridge.api.delivery.models import (
 )
 from weighbridge.api.error_responses import documented
 from weighbridge.delivery import conversions, ledger
-from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import GroupStatus
 from weighbridge.delivery.group_key import GroupKey
+from weighbridge.postgres import roles
 
 router = APIRouter(tags=["conversions"])
 
@@ -47,7 +47,7 @@ async def list_groups(
 ) -> DeliveryGroupsOut:
     """List the workspace's groups (site and provider): queued and failed conversions, and what blocks deliveries."""
     behind = cursor.read("after", after, GroupKey, UUID, str)
-    async with app.db.tx(ROLE, key.workspace_id) as tx:
+    async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
         found = await conversions.groups(
             tx, key.workspace_id, site_id=site_id, provider_key=provider, after=behind, limit=limit + 1
         )

@@ -22,7 +22,6 @@ from weighbridge.api.delivery.models import (
 from weighbridge.api.error_responses import documented
 from weighbridge.app import App
 from weighbridge.delivery import breaker, credential_queries, credentials, sites
-from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.sites import Site
 from weighbridge.model.errors import ConfigError, RequestRefused
 from weighbridge.postgres import roles
@@ -159,7 +158,7 @@ async def remove_credentials(site_id: UUID, provider_id: str, key: Key, app: The
 async def reset_provider(site_id: UUID, provider_id: str, key: Key, app: TheApp) -> ResetOut:
     """Close a circuit and retry refused credentials. Use this after the cause is fixed. The action is audited."""
     site = await find(app, key.workspace_id, site_id)
-    async with app.db.tx(ROLE, key.workspace_id) as tx:
+    async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
         known = await sites.providers(tx)
         if provider_id not in known:
             raise credentials.unknown_provider(provider_id, known)
@@ -169,7 +168,7 @@ async def reset_provider(site_id: UUID, provider_id: str, key: Key, app: TheApp)
 
 async def find(app: App, workspace_id: UUID | None, site_id: UUID) -> Site:
     """A site of the workspace; one of another workspace is treated as unknown."""
-    async with app.db.tx(ROLE, workspace_id) as tx:
+    async with app.db.tx(roles.DELIVER, workspace_id) as tx:
         site = await sites.get(tx, workspace_id, site_id)
     if site is None:
         raise unknown_site(site_id)
@@ -185,7 +184,7 @@ def no_vault(error: ConfigError) -> RequestRefused:
 
 
 async def _known(app: App, wanted: list[str] | None) -> None:
-    async with app.db.tx(ROLE) as tx:
+    async with app.db.tx(roles.DELIVER) as tx:
         known = await sites.providers(tx)
     for each in wanted or ():
         if each not in known:

@@ -76,11 +76,11 @@ def listing(
 
     async def work(app: App) -> list[ConversionRow]:
         from weighbridge.delivery import conversions
-        from weighbridge.delivery.context import ROLE
+        from weighbridge.postgres import roles
 
         await check_providers(app, provider)
         workspace_id, site_id = await workspace_and_site(app, site, workspace)
-        async with app.db.tx(ROLE, workspace_id) as tx:
+        async with app.db.tx(roles.DELIVER, workspace_id) as tx:
             wanted = conversions.ConversionFilter(
                 workspace_id, site_id, provider, wanted_status, wanted_category, order
             )
@@ -116,8 +116,8 @@ def show(
 
     async def work(app: App) -> list[tuple[ConversionRow, list[LedgerEntry]]]:
         from weighbridge.delivery import conversions, ledger
-        from weighbridge.delivery.context import ROLE
         from weighbridge.model.errors import RequestRefused
+        from weighbridge.postgres import roles
         from weighbridge.uploads.check_request import uuid_of
 
         workspace_id, site_id = None, None
@@ -125,7 +125,7 @@ def show(
             workspace_id, site_id = await workspace_and_site(app, site, workspace)
         elif workspace is not None:
             workspace_id = uuid_of(workspace, "workspace", "workspace")
-        async with app.db.tx(ROLE, workspace_id) as tx:
+        async with app.db.tx(roles.DELIVER, workspace_id) as tx:
             sale_id = await _sale(tx, sale, workspace_id, site_id)
             found = await conversions.of_sale(tx, sale_id) if sale_id else []
             batches = [each.batch_id for each in found]

@@ -61,11 +61,11 @@ def credentials(
 
     async def work(app: App) -> tuple[Site, CredentialsStatus, int]:
         from weighbridge.delivery import credentials, queue
-        from weighbridge.delivery.context import ROLE
+        from weighbridge.postgres import roles
 
         found = await the_site(app, site, workspace)
         put = await credentials.put(app.ctx, found.workspace_id, found.id, provider, values, "command line")
-        async with app.db.tx(ROLE, found.workspace_id) as tx:
+        async with app.db.tx(roles.DELIVER, found.workspace_id) as tx:
             refused = queue.FailedFilter(found.id, provider, "AUTH")
             return found, put, sum((await queue.count_failed(tx, refused, found.workspace_id)).values())
 

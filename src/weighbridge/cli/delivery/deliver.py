@@ -94,13 +94,13 @@ async def _run_until_stopped(app: App, limit: int | None) -> None:
 def _run_once(limit: int, *, as_json: bool) -> None:
     async def work(app: App) -> tuple[RunCounts, datetime | None]:
         from weighbridge.delivery import queue
-        from weighbridge.delivery.context import ROLE
         from weighbridge.delivery.deliver import deliver
+        from weighbridge.postgres import roles
 
         tally = await deliver(app.ctx, worker_options(app.settings).name, limit)
         if tally.processed:
             return tally, None
-        async with app.db.tx(ROLE) as tx:
+        async with app.db.tx(roles.DELIVER) as tx:
             return tally, await queue.next_due(tx)
 
     tally, due = with_app(work)

@@ -57,12 +57,12 @@ def enqueue(
 
     async def work(app: App) -> int:
         from weighbridge.delivery import queue
-        from weighbridge.delivery.context import ROLE
+        from weighbridge.postgres import roles
 
         found = await the_site(app, site, workspace)
         await check_providers(app, provider)
         from_then = since and since.replace(tzinfo=UTC)
-        async with app.db.tx(ROLE) as tx:
+        async with app.db.tx(roles.DELIVER) as tx:
             return await queue.enqueue(tx, found.workspace_id, found.id, provider, from_then, "command line")
 
     queued = with_app(work)

@@ -96,11 +96,11 @@ def reset(
 
     async def work(app: App) -> UUID:
         from weighbridge.delivery import breaker
-        from weighbridge.delivery.context import ROLE
+        from weighbridge.postgres import roles
 
         found = await the_site(app, site, workspace)
         await check_providers(app, provider, option="PROVIDER")
-        async with app.db.tx(ROLE, found.workspace_id) as tx:
+        async with app.db.tx(roles.DELIVER, found.workspace_id) as tx:
             await breaker.reset(tx, found.id, provider, "command line")
         return found.id
 
@@ -129,9 +129,9 @@ def recover(
 
     async def work(app: App) -> int:
         from weighbridge.delivery import queue
-        from weighbridge.delivery.context import ROLE
+        from weighbridge.postgres import roles
 
-        async with app.db.tx(ROLE) as tx:
+        async with app.db.tx(roles.DELIVER) as tx:
             return await queue.recover_stuck(tx, min_age_minutes)
 
     count = with_app(work)
@@ -145,11 +145,11 @@ def recover(
 
 async def _all_groups(app: App, workspace_id: UUID | None, site_id: UUID | None) -> list[GroupStatus]:
     from weighbridge.delivery import conversions
-    from weighbridge.delivery.context import ROLE
+    from weighbridge.postgres import roles
 
     found: list[GroupStatus] = []
     after: GroupKey | None = None
-    async with app.db.tx(ROLE, workspace_id) as tx:
+    async with app.db.tx(roles.DELIVER, workspace_id) as tx:
         while page := await conversions.groups(
             tx, workspace_id, site_id=site_id, after=after, limit=_AT_ONCE
         ):

@@ -66,13 +66,13 @@ def retry(
 
     async def look(app: App) -> tuple[FailedFilter, dict[UUID, int]]:
         from weighbridge.delivery import queue
-        from weighbridge.delivery.context import ROLE
+        from weighbridge.postgres import roles
 
         workspace_id, site_id = None, None
         if not every_workspace:
             workspace_id, site_id = await workspace_and_site(app, site, workspace)
         await check_providers(app, provider)
-        async with app.db.tx(ROLE) as tx:
+        async with app.db.tx(roles.DELIVER) as tx:
             wanted = queue.FailedFilter(site_id, provider, wanted_category, code)
             return wanted, await queue.count_failed(tx, wanted, workspace_id)
 
@@ -95,12 +95,12 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
 
     async def work(app: App) -> list[dict[str, Any]]:
         from weighbridge.delivery import conversions, queue
-        from weighbridge.delivery.context import ROLE
+        from weighbridge.postgres import roles
         from weighbridge.uploads.check_request import uuid_of
 
         wanted = list(dict.fromkeys(uuid_of(each, "sale", "SALE") for each in sales))
         await check_providers(app, provider)
-        async with app.db.tx(ROLE) as tx:
+        async with app.db.tx(roles.DELIVER) as tx:
             before = await conversions.statuses(tx, wanted, provider)
             for workspace_id in {state.workspace_id for state in before}:
                 theirs = [state.sale_id for state in before if state.workspace_id == workspace_id]
@@ -149,10 +149,10 @@ def _retry_result(before: ConversionStatus, after: ConversionStatus) -> dict[str
 async def _requeue(app: App, wanted: FailedFilter, workspaces: list[UUID]) -> int:
     """Retry workspace by workspace: each has its own audit entry."""
     from weighbridge.delivery import queue
-    from weighbridge.delivery.context import ROLE
+    from weighbridge.postgres import roles
 
     count = 0
     for workspace_id in workspaces:
-        async with app.db.tx(ROLE, workspace_id) as tx:
+        async with app.db.tx(roles.DELIVER, workspace_id) as tx:
             count += await queue.requeue(tx, wanted, workspace_id, "command line")
     return count

@@ -116,10 +116,10 @@ def show(site: SiteName, workspace: InWorkspace = None, as_json: AsJson = False)
 
     async def work(app: App) -> tuple[Site, list[GroupStatus], tuple[str, ...] | None]:
         from weighbridge.delivery import conversions
-        from weighbridge.delivery.context import ROLE
+        from weighbridge.postgres import roles
 
         found = await the_site(app, site, workspace)
-        async with app.db.tx(ROLE, found.workspace_id) as tx:
+        async with app.db.tx(roles.DELIVER, found.workspace_id) as tx:
             groups = await conversions.groups(tx, found.workspace_id, site_id=found.id)
         return found, groups, group_status.key_ids(app)
 
@@ -200,12 +200,12 @@ async def the_site(app: App, text: str, workspace: str | None) -> Site:
     from uuid import UUID
 
     from weighbridge.delivery import sites
-    from weighbridge.delivery.context import ROLE
     from weighbridge.model.errors import RequestRefused, did_you_mean
+    from weighbridge.postgres import roles
     from weighbridge.uploads.check_request import uuid_of
 
     workspace_id = uuid_of(workspace, "workspace", "workspace") if workspace else None
-    async with app.db.tx(ROLE, workspace_id) as tx:
+    async with app.db.tx(roles.DELIVER, workspace_id) as tx:
         try:
             by_id = await sites.get(tx, workspace_id, UUID(text))
         except ValueError:
@@ -227,10 +227,10 @@ async def the_site(app: App, text: str, workspace: str | None) -> Site:
 async def check_providers(app: App, *names: str | None, option: str = "--provider") -> None:
     """Raise BadParameter for a name that is not a provider in the database. None is ignored."""
     from weighbridge.delivery import sites
-    from weighbridge.delivery.context import ROLE
     from weighbridge.model.errors import did_you_mean
+    from weighbridge.postgres import roles
 
-    async with app.db.tx(ROLE) as tx:
+    async with app.db.tx(roles.DELIVER) as tx:
         known = await sites.providers(tx)
     for each in names:
         if each is not None and each not in known:

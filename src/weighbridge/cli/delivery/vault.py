@@ -46,9 +46,9 @@ def status(as_json: AsJson = False) -> None:
     async def work(app: App) -> tuple[tuple[str, ...], dict[str, int]]:
         from weighbridge.cli.delivery.group_status import key_ids
         from weighbridge.delivery import credential_queries
-        from weighbridge.delivery.context import ROLE
+        from weighbridge.postgres import roles
 
-        async with app.db.tx(ROLE) as tx:
+        async with app.db.tx(roles.DELIVER) as tx:
             return key_ids(app) or (), await credential_queries.keys_in_use(tx)
 
     known, used = with_app(work)

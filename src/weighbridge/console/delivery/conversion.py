@@ -13,9 +13,9 @@ from weighbridge.api.delivery.conversions import get_conversion
 from weighbridge.console import filters, layout
 from weighbridge.console.delivery.index import put_back
 from weighbridge.delivery import conversions, sites
-from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import SALE_CANCELED
 from weighbridge.delivery.queue import FailedFilter
+from weighbridge.postgres import roles
 
 router = layout.router()
 
@@ -24,7 +24,7 @@ router = layout.router()
 @layout.page("read")
 async def shown(request: Request, sale_id: UUID, key: Key, app: TheApp) -> HTMLResponse:
     whole = await get_conversion(sale_id, key, app)
-    async with app.db.tx(ROLE, key.workspace_id) as tx:
+    async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
         site = await sites.get(tx, key.workspace_id, whole.site_id)
         groups = await conversions.groups(tx, key.workspace_id, site_id=whole.site_id)
     return await layout.show(

@@ -20,7 +20,6 @@ from weighbridge.app import App
 from weighbridge.console import filters, layout
 from weighbridge.console.listing import PAGE, Listing, PageRequest, PageRequested, href, listed
 from weighbridge.delivery import conversions, ledger, queue, sites
-from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import GroupStatus
 from weighbridge.delivery.forecast import Forecast, forecast
 from weighbridge.delivery.group_key import GroupKey
@@ -29,6 +28,7 @@ from weighbridge.delivery.queue import FailedFilter
 from weighbridge.model.counts import counted
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Tx
 
 router = layout.router()
@@ -101,7 +101,7 @@ async def shown(
     """`group`: the cursor of the page of groups."""
     watched = LedgerFilter(key.workspace_id, wanted.site_id, wanted.provider)
     behind = cursor.read("group", group, GroupKey, UUID, str)
-    async with app.db.tx(ROLE, key.workspace_id) as tx:
+    async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
         found = await conversions.groups(
             tx,
             key.workspace_id,
@@ -116,7 +116,7 @@ async def shown(
         recent = await ledger.recent(tx, watched, CALLS)
         known = await sites.page(tx, key.workspace_id, "", SITES)
         providers = await sites.providers(tx)
-    async with app.db.tx(ROLE) as tx:
+    async with app.db.tx(roles.DELIVER) as tx:
         shares = await _forecast(tx, app)
     groups = [_group(each, recent_calls, shares) for each in statuses]
     last = statuses[-1] if len(found) > GROUPS else None
@@ -176,7 +176,7 @@ async def requeue(
 
 async def put_back(app: App, key: ApiKey, wanted: FailedFilter) -> str:
     """Retry conversions and return a message; RequestRefused if none match."""
-    async with app.db.tx(ROLE, key.workspace_id) as tx:
+    async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
         count = await queue.requeue(tx, wanted, key.workspace_id, f"key {key.id}")
     if not count:
         message = (

@@ -12,8 +12,6 @@ from weighbridge.model.errors import RetryLater
 from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Database
 
-ROLE = roles.DELIVER
-
 
 class PostgresSlots(LeasedSlots):
     """Leased rows in weighbridge.slots: see acquire_slots in delivery/functions.sql. Its clock is the database's."""
@@ -33,13 +31,13 @@ class PostgresSlots(LeasedSlots):
             per_provider=self.limits.per_provider,
             ttl=self.limits.ttl,
         )
-        async with self._db.tx(ROLE) as tx:
+        async with self._db.tx(roles.DELIVER) as tx:
             if releasing:
                 await table.release(tx, [each.token for each in releasing])
             return await table.acquire(tx, request)
 
     async def _release_slots(self, slots: Sequence[Slot]) -> None:
-        async with self._db.tx(ROLE) as tx:
+        async with self._db.tx(roles.DELIVER) as tx:
             await table.release(tx, [each.token for each in slots])
 
     async def _close(self) -> None:
