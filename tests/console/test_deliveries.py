@@ -152,7 +152,7 @@ async def test_a_conversions_whole_story_and_another_try(
     google.refuse("order-2")
     google.refuse("order-3")
     await plain.get_by_role("button", name="Retry").click()
-    await expect(plain.get_by_role("status").filter(has_text="1 conversion is requeued")).to_be_visible()
+    await expect(plain.get_by_role("status").filter(has_text="1 conversion is queued again")).to_be_visible()
     await plain.wait_for_timeout(1500)
     await plain.reload()
     await expect(plain.locator("#to-google_ads")).to_contain_text("Delivered")
@@ -162,7 +162,7 @@ async def test_a_conversions_whole_story_and_another_try(
     await delivering.open(page, f"/deliveries?site_id={site}&status=FAILED")
     await expect(page.locator("[data-rows] tr")).to_have_count(1)
     await page.get_by_role("button", name="Retry all of VALIDATION").click()
-    await expect(page.get_by_role("status").filter(has_text="1 conversion is requeued")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="1 conversion is queued again")).to_be_visible()
     await expect(page.locator("#groups dl")).to_contain_text("Failed0")
     await expect(page.get_by_text("No conversions failed or are waiting for a retry.")).to_be_visible()
     assert google.accepted == {"order-1": 1, "order-2": 1, "order-3": 1}
