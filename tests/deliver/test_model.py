@@ -36,6 +36,7 @@ from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.queue import BatchRequest, CallBatch, CallResult
 from weighbridge.engine import recover
 from weighbridge.model.delivery import Outcome
+from weighbridge.postgres import roles
 
 PLAY = settings(
     max_examples=600 if LONG else 20,
