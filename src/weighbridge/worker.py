@@ -123,7 +123,7 @@ async def run_until(ctx: Context, options: WorkerOptions, upload_ids: Sequence[U
 
 
 @dataclass(frozen=True)
-class Progress:
+class WorkProgress:
     """The uploads that a process waits for, at one moment."""
 
     uploads: list[Upload]  # those that had not ended before
@@ -133,7 +133,7 @@ class Progress:
 
 async def run_with_progress(
     ctx: Context, options: WorkerOptions, upload_ids: Sequence[UUID]
-) -> AsyncGenerator[Progress, None]:
+) -> AsyncGenerator[WorkProgress, None]:
     """Like `run_until`, and yields the progress. Close it if you leave early: the work then goes back to its queue.
 
     Other workers may process the uploads as well.
@@ -159,7 +159,7 @@ async def run_with_progress(
                 ctx, [each.id for each in ended.values() if not each.on_hold]
             )
             others = [each for each in holders if each.worker != options.name]
-            yield Progress(found, others, grouping=all_ended and not grouped)
+            yield WorkProgress(found, others, grouping=all_ended and not grouped)
             if not grouped:
                 await _wait(work_ended, running)
     finally:
