@@ -6,6 +6,8 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import entry_points, packages_distributions
 from pathlib import Path
 from typing import Any
@@ -52,7 +54,7 @@ def test_the_contract_of_the_model_names_every_dependency() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     [model] = [each for each in contracts if each.get("source_modules") == ["weighbridge.model"]]
     names = _declared(_project()["dependencies"]) | OPTIONAL.keys()
-    modules = {name for name in packages_distributions() if _distributions(name) & names}
+    modules = {name for name in _installed() if _distributions(name) & names}
     assert modules & _imported("src") | UNIMPORTED == set(model["forbidden_modules"])
 
 
@@ -71,7 +73,13 @@ def _declared(requirements: list[str]) -> set[str]:
 
 
 def _distributions(module: str) -> set[str]:
-    return {_normalised(each) for each in packages_distributions().get(module, ())}
+    return {_normalised(each) for each in _installed().get(module, ())}
+
+
+@cache
+def _installed() -> Mapping[str, list[str]]:
+    """Reads the metadata of every installed package, which takes as long as all the rest."""
+    return packages_distributions()
 
 
 def _normalised(distribution: str) -> str:

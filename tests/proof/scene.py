@@ -142,6 +142,13 @@ class Stage:
             " WHERE datname = current_database() AND application_name LIKE 'weighbridge%%'"
         )
 
+    def end_idle_transactions(self) -> None:
+        """Those outside of leases, as Postgres does itself after a minute. Those under a lease are ours to end."""
+        self.query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND state = 'idle in transaction' AND application_name = 'weighbridge'"
+        )
+
     def forward(self, seconds: float) -> None:
         self.query("UPDATE weighbridge.clock SET shift = shift + make_interval(secs => %s)", (seconds,))
 
