@@ -19,7 +19,8 @@ SHARES = 2
 def _taken_over(scene: Scene, fleet: Fleet, stage: Stage, frozen: Worker, *, lease_lost: bool) -> None:
     """Another worker ends the load; then the frozen one goes on, changes nothing, and is still of use."""
     stage.forward(seconds=7)
-    if not LONG:  # A chore of the frozen one may be inside a transaction, too: Postgres would end that after a minute.
+    if not LONG:
+        # A chore of the frozen one may be inside a transaction, too: Postgres would end that after a minute.
         stage.end_idle_transactions()
     other = fleet.start(stage.url)
     until(lambda: stage.ended, within=90)
