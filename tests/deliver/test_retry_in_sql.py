@@ -15,6 +15,7 @@ from weighbridge.model.retry import (
     BREAKER_PAUSE,
     CONFIRMATION_PAUSE,
     PARKED_JITTER,
+    STUCK_MINUTES,
     UNCOUNTED_JITTER,
 )
 
@@ -44,4 +45,10 @@ def test_pauses_in_sql_are_those_of_the_table(function: str, expected: list[time
 def test_the_breaker_opens_after_as_many_failures_as_the_table_has() -> None:
     assert re.findall(r"failure_count \+ 1 >= (\d+)", body("record_provider_outcome")) == [
         str(BREAKER_FAILURES)
+    ]
+
+
+def test_conversions_are_stuck_after_as_many_minutes_as_the_table_has() -> None:
+    assert re.findall(r"p_min_age_minutes int DEFAULT (\d+)", body("recover_stuck_offline_conversion_jobs")) == [
+        str(STUCK_MINUTES)
     ]

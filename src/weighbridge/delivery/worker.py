@@ -18,7 +18,7 @@ from weighbridge.delivery.run_counts import RunCounts
 from weighbridge.engine import recover
 from weighbridge.engine.chores import Chore, cancel, jittered, repeat
 from weighbridge.model.errors import RetryLater
-from weighbridge.model.retry import MAX_CRASHES
+from weighbridge.model.retry import MAX_CRASHES, STUCK_MINUTES
 from weighbridge.postgres import roles
 from weighbridge.postgres.listen import notifications
 
@@ -26,7 +26,6 @@ log = structlog.get_logger()
 
 WATCH_EVERY = timedelta(seconds=60)
 RECOVER_EVERY = timedelta(seconds=20)
-STUCK_MINUTES = 15
 CONFIRM_EVERY = timedelta(seconds=30)
 EXPIRY_AHEAD = timedelta(hours=24)
 REFUSED_AT_ONCE = 10_000

@@ -2,7 +2,7 @@
 --
 -- Tables
 --   attempts          one row per attempt with its worker and lease, for every queue
---   unbroken          attempts at uploads since whose start the server has not crashed
+--   unbroken          upload attempts that began after the last crash of the server
 --   events            the outbox; event_deliveries has a row per consumer of an event
 --   alerts            one row per condition and episode
 --   audit_log         actions of operators
@@ -23,6 +23,10 @@
 --
 -- The life of an alert. A condition is raised and withdrawn in the transaction that finds it, so a crash loses no
 -- alert. Both add an event for the consumer 'alerts', so an unreachable webhook blocks nothing.
+--
+-- Calls of higher packages. recover() settles the expired attempts of every queue in one statement, so it calls
+-- batch_name and recover_upload (uploads), recover_replay (storage), recover_deliveries and close_ledger (delivery).
+-- recover() and recover_abandoned() also read the view orphans (uploads). docs/decisions.md has the reason.
 --
 -- Lock order: attempts, then projects, then data_uploads, then events, then data tables. Delivery has its own order after
 -- attempts (delivery/functions.sql).

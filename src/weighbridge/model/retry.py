@@ -1,7 +1,10 @@
-"""The one table of retry policies: how often to retry, and how long to wait, by kind of work and failure.
+"""The table of retry policies of the server: how often to retry, and how long to wait, by kind of work and failure.
 
 Where an SQL function decides, it gets these values as parameters, or a test compares its own value with them. A
 provider's own answer may ask for a longer pause than its policy.
+
+The browser has its own policies, because its scripts cannot import this module: `console/static/wb-upload.js` for the
+parts of a file, `console/static/refresh.js` for the update of a page.
 """
 
 from __future__ import annotations
@@ -99,6 +102,10 @@ GOOGLE_SEARCHES = (GOOGLE_REGISTERS, timedelta(hours=18))
 # Questions about the result of an accepted request: for about a day, then the result is unknown.
 CONFIRMATION_PAUSE = timedelta(minutes=10)
 CONFIRMATION_TRIES = 150
+
+# A conversion that was claimed this long ago and is not settled is stuck: it is returned to the queue, even if its
+# worker still has a lease. Fixed by docs/contracts.md.
+STUCK_MINUTES = 15
 
 # While the store is unavailable, one file is tried before it is due, but not sooner than this after its last try.
 STORE_PROBE = timedelta(minutes=1)

@@ -19,6 +19,9 @@
 -- transaction that records the upload, turns the reservation into usage. A reader always sees exactly one of the
 -- two. retire_blob and note_blob_removed subtract them when the retention period is over.
 --
+-- Calls of a higher package. A waiting file changes the status of its upload, so set_stored calls notify_live and
+-- drop_replay calls dismiss_upload (both in uploads). docs/decisions.md has the reason.
+--
 -- Lock order: attempts, upload_queue, projects, data_uploads, then a workspace's counting (4), counted_blobs,
 -- storage_usage.
 --   advisory lock 3   one reservation of a workspace at a time: each sees the reservation before it

@@ -21,6 +21,9 @@
 -- is an ordinary upload. On hold or discarded, it does not count as a job of its project, in the backlog or as a
 -- failure.
 --
+-- Call of a higher package. The first file of a project creates the project, in the same transaction: receive_upload
+-- calls make_project (projects). docs/decisions.md has the reason.
+--
 -- Lock order: attempts, then the upload's project (FOR KEY SHARE), then data_uploads, then upload_rejections, then
 -- events.
 --   advisory lock 1   shared while an upload of the workspace is promoted, exclusive to delete a dimension row

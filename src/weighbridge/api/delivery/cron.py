@@ -18,6 +18,7 @@ from weighbridge.api.error_responses import Problem
 from weighbridge.delivery import credentials, queue
 from weighbridge.delivery.deliver import deliver
 from weighbridge.model.errors import ConfigError, RequestRefused
+from weighbridge.model.retry import STUCK_MINUTES
 from weighbridge.postgres import roles
 from weighbridge.uploads.check_request import uuid_of
 
@@ -67,7 +68,7 @@ async def recover_processing(
     min_age_minutes: Annotated[
         int,
         Query(ge=1, le=100_000, description="Minimum time since the conversions were claimed, in minutes."),
-    ] = 15,
+    ] = STUCK_MINUTES,
 ) -> RecoveredOut:
     """Set conversions whose worker stopped during a call to RETRY, with the same order id."""
     async with app.db.tx(roles.DELIVER) as tx:

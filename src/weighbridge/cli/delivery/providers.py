@@ -12,6 +12,7 @@ from weighbridge.cli.delivery.sites import InWorkspace, SiteName, check_provider
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import err, out, print_json
 from weighbridge.model.counts import counted
+from weighbridge.model.retry import STUCK_MINUTES
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -122,7 +123,7 @@ def recover(
             help="Minimum age of the claim, in minutes.",
             metavar="N",
         ),
-    ] = 15,
+    ] = STUCK_MINUTES,
     as_json: AsJson = False,
 ) -> None:
     """Return conversions to the queue if their worker stopped during a call. Workers also do this automatically."""
