@@ -164,7 +164,7 @@ async def test_a_conversions_whole_story_and_another_try(
     await page.get_by_role("button", name="Retry all VALIDATION errors").click()
     await expect(page.get_by_role("status").filter(has_text="1 conversion is queued again")).to_be_visible()
     await expect(page.locator("#groups dl")).to_contain_text("Failed0")
-    await expect(page.get_by_text("No conversions failed or are waiting for a retry.")).to_be_visible()
+    await expect(page.get_by_text("No conversion has failed or is waiting for a retry.")).to_be_visible()
     assert google.accepted == {"order-1": 1, "order-2": 1, "order-3": 1}
 
 

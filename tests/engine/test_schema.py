@@ -77,7 +77,7 @@ async def test_migrating_twice_changes_nothing(db: Database) -> None:
 
 async def test_an_edited_migration_is_refused(db: Database, query: Any) -> None:
     query("UPDATE weighbridge_migrations.applied SET checksum = 'other' WHERE version = 1")
-    with pytest.raises(ConfigError, match="0001_initial was applied with another text"):
+    with pytest.raises(ConfigError, match="0001_initial was changed after it was applied"):
         async with db.tx() as tx:
             await migrate.pending(tx)
 

@@ -122,8 +122,8 @@ async def test_files_that_wait_for_the_store_count_until_they_are_given_up(
 @pytest.mark.parametrize(
     ("allowances", "begins", "resets"),
     [
-        ({"workspace": Allowance(month=2**20)}, "Monthly storage quota reached: this workspace has 1 KB of 1 MB", True),
-        ({"user": Allowance(month=2**20)}, "Monthly storage quota reached: this user has 1 KB of 1 MB", True),
+        ({"workspace": Allowance(month=2**20)}, "Monthly storage quota reached: this workspace has used 1 KB of 1 MB", True),
+        ({"user": Allowance(month=2**20)}, "Monthly storage quota reached: this user has used 1 KB of 1 MB", True),
         ({"workspace": Allowance(total=2**20)}, "Storage quota reached: this workspace has 1 KB of 1 MB", False),
         ({"user": Allowance(total=2**20)}, "Storage quota reached: this user has 1 KB of 1 MB", False),
         # Where both are in the way, the one for which waiting does not help.
@@ -137,7 +137,7 @@ async def test_a_refusal_says_how_much_of_what_for_whom_and_until_when(
     await increment(ctx.db, checked.workspace_id, DEFAULT_USER, 1024)
     refused = await refusal(ctx, checked, 2 * 2**20)
     assert refused.message.startswith(begins)
-    assert "the file has 2 MB" in refused.message
+    assert "the file is 2 MB" in refused.message
     ((first,),) = query("SELECT weighbridge.next_month()")
     assert refused.resets_at == (first if resets else None)
     assert (f"It resets on {first.astimezone(UTC):%Y-%m-01} (UTC)." in refused.message) is resets

@@ -337,7 +337,7 @@ async def test_the_copy_stays_until_the_store_has_the_same_bytes(
     object.__delattr__(ctx.blobs, "put")
     assert ctx.spool.path(received.queue_id).read_bytes() == CSV
     assert query("SELECT retry_count, error_message FROM upload_queue") == [
-        (1, "The file store has other bytes than were just stored.")
+        (1, "The file store returned different bytes than were stored.")
     ]
     clock.forward(hours=1)
     await pass_(ctx)

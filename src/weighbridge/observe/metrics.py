@@ -124,7 +124,11 @@ GAUGES: dict[str, tuple[str, str, str | None]] = {
         "Waiting time of the oldest conversion that is due.",
         None,
     ),
-    "circuits": ("weighbridge_circuits", "Groups of a site and a provider, by their breaker.", "state"),
+    "circuits": (
+        "weighbridge_circuits",
+        "Groups (site and provider) that have had a failure, by breaker state.",
+        "state",
+    ),
     "oldest_transaction": (
         "weighbridge_oldest_transaction_seconds",
         "Age of the oldest open transaction in the database.",

@@ -99,8 +99,8 @@ async def _pending_migrations(tx: Tx) -> list[Migration]:
     for migration in known:
         if done.get(migration.version, migration.checksum) != migration.checksum:
             raise ConfigError(
-                f"Migration {migration.version:04}_{migration.name} was applied with another text. "
-                "Migrations are never edited: undo the edit and add a new one."
+                f"Migration {migration.version:04}_{migration.name} was changed after it was applied. "
+                "Undo the change, and put it into a new migration."
             )
     newer = set(done) - {m.version for m in known}
     if newer:

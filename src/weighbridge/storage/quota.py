@@ -102,13 +102,18 @@ def readable(size: int) -> str:
 
 
 def _too_much(exceeded: ExceededLimit, size: int) -> QuotaExceeded:
-    used = f"this {exceeded.whose} has {readable(exceeded.used)} of {readable(exceeded.allowed)}"
-    file = f"the file has {readable(size)}"
+    used = f"{readable(exceeded.used)} of {readable(exceeded.allowed)}"
+    file = f"the file is {readable(size)}"
     if exceeded.resets_at is None:
-        message = f"Storage quota reached: {used} in store, and {file}. Ask for a higher limit."
+        message = (
+            f"Storage quota reached: this {exceeded.whose} has {used} in the store, and {file}. "
+            "Ask for a higher limit."
+        )
     else:
         when = f"It resets on {exceeded.resets_at:%Y-%m-%d} (UTC)."
-        message = f"Monthly storage quota reached: {used} used this month, and {file}. {when}"
+        message = (
+            f"Monthly storage quota reached: this {exceeded.whose} has used {used} this month, and {file}. {when}"
+        )
     return QuotaExceeded(
         413,
         message,

@@ -116,7 +116,7 @@ async def _verify(ctx: Context, waiting: Replay) -> None:
             "connection", "The file store does not have the file that was just stored."
         ) from error
     if found != waiting.content_sha256:
-        raise RetryLater("connection", "The file store has other bytes than were just stored.")
+        raise RetryLater("connection", "The file store returned different bytes than were stored.")
 
 
 def _pause(waiting: Replay) -> timedelta | None:

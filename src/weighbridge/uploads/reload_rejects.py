@@ -62,7 +62,7 @@ async def refuse_without_original(ctx: Context, upload: Upload, originals: Seque
             raise FileRefused(
                 "original_not_loaded",
                 f"The upload that these rows are from ({original.id}) is {original.status.value}: its other rows are "
-                f"not loaded yet. When it has ended: weighbridge uploads retry {upload.id}.",
+                f"not loaded yet. When it has ended, run: weighbridge uploads retry {upload.id}.",
             )
         lost = _not_loaded(original, rejects.get(original.id, NO_REJECTS))
         if lost:

@@ -96,15 +96,13 @@ def retry(
 @app.command()
 def drop(
     queue_ids: Annotated[
-        list[str] | None,
-        typer.Argument(help="Queue ids, from `storage list`. Required.", metavar="ID", show_default=False),
-    ] = None,
+        list[str],
+        typer.Argument(help="Queue ids, from `storage list`.", metavar="ID", show_default=False),
+    ],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Drop files: their uploads fail and their content is deleted. The sender has to upload them again."""
-    if not queue_ids:
-        raise typer.BadParameter("expected queue ids, from `weighbridge storage list`")
     if not yes:
         typer.confirm(f"Delete {counted(len(queue_ids), 'file')} permanently?", abort=True, err=True)
 
