@@ -49,6 +49,6 @@ def test_the_breaker_opens_after_as_many_failures_as_the_table_has() -> None:
 
 
 def test_conversions_are_stuck_after_as_many_minutes_as_the_table_has() -> None:
-    assert re.findall(r"p_min_age_minutes int DEFAULT (\d+)", body("recover_stuck_offline_conversion_jobs")) == [
-        str(STUCK_MINUTES)
-    ]
+    assert re.findall(
+        r"p_min_age_minutes int DEFAULT (\d+)", body("recover_stuck_offline_conversion_jobs")
+    ) == [str(STUCK_MINUTES)]

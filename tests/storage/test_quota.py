@@ -122,8 +122,9 @@ async def test_files_that_wait_for_the_store_count_until_they_are_given_up(
 @pytest.mark.parametrize(
     ("allowances", "begins", "resets"),
     [
-        ({"workspace": Allowance(month=2**20)}, "Monthly storage quota reached: this workspace has used 1 KB of 1 MB", True),
-        ({"user": Allowance(month=2**20)}, "Monthly storage quota reached: this user has used 1 KB of 1 MB", True),
+        ({"workspace": Allowance(month=2**20)},
+         "Monthly storage quota reached: this workspace has used 1 KB of 1 MB this month", True),
+        ({"user": Allowance(month=2**20)}, "Monthly storage quota reached: this user has used 1 KB of 1 MB this", True),
         ({"workspace": Allowance(total=2**20)}, "Storage quota reached: this workspace has 1 KB of 1 MB", False),
         ({"user": Allowance(total=2**20)}, "Storage quota reached: this user has 1 KB of 1 MB", False),
         # Where both are in the way, the one for which waiting does not help.

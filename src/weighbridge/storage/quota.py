@@ -111,9 +111,7 @@ def _too_much(exceeded: ExceededLimit, size: int) -> QuotaExceeded:
         )
     else:
         when = f"It resets on {exceeded.resets_at:%Y-%m-%d} (UTC)."
-        message = (
-            f"Monthly storage quota reached: this {exceeded.whose} has used {used} this month, and {file}. {when}"
-        )
+        message = f"Monthly storage quota reached: this {exceeded.whose} has used {used} this month, and {file}. {when}"
     return QuotaExceeded(
         413,
         message,
