@@ -14,6 +14,7 @@ import asyncio
 import atexit
 import contextlib
 import fcntl
+import gc
 import inspect
 import logging
 import os
@@ -53,15 +54,18 @@ if TYPE_CHECKING:
 
 _SERVER = pytest.StashKey[Path]()
 MEMORY = Path("/dev/shm")
+NO_CERTIFICATES = Path(__file__).parent / "prefork"  # any folder without certificates
 SERVERS = "weighbridge-tests-"
 TEMPLATE = "weighbridge_template"
 # Somebody in the test's own database waits for a lock; pg_locks has those of all tests.
 WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-# Modules whose tests share processes of their own.
+# Modules whose tests share processes of their own, or an import that takes seconds.
 TOGETHER = {
-    "tests/api/test_socket.py",
-    "tests/projects/test_scenarios.py",
-    "tests/storage/test_resumable_client.py",
+    "tests/api/test_socket.py": "socket",
+    "tests/projects/test_scenarios.py": "scenarios",
+    "tests/providers/test_google_ads.py": "google types",
+    "tests/providers/test_google_errors.py": "google types",
+    "tests/storage/test_resumable_client.py": "resumable client",
 }
 
 
@@ -73,6 +77,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.anyio_mode = "auto"
     for name in [n for n in os.environ if n.startswith("WEIGHBRIDGE_")] + ["DATABASE_URL"]:
         os.environ.pop(name, None)  # the developer's own settings are not the tests'
+    # No test speaks TLS, and each client of httpx would load the certificates of all authorities, which takes 0.1 s.
+    os.environ.pop("SSL_CERT_FILE", None)
+    os.environ["SSL_CERT_DIR"] = str(NO_CERTIFICATES)
     if hasattr(config, "workerinput"):
         config.stash[_SERVER] = Path(config.workerinput["postgres_home"])
     else:
@@ -83,6 +90,16 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ["PYTHONPYCACHEPREFIX"] = str(config.rootpath / ".pytest_cache" / "bytecode")
 
 
+def pytest_collection_finish() -> None:
+    """What collection has made stays until the end: without this, the collector looks through it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # or extension modules report at exit that their objects are left
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep the tests of some modules on one worker: the mark xdist_group does nothing since pytest 9.2."""
@@ -91,7 +108,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadGroupScheduling):
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
-            return module if module in TOGETHER else super()._split_scope(nodeid)
+            return TOGETHER.get(module) or super()._split_scope(nodeid)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 

@@ -81,6 +81,12 @@ CRON = [  # opened by a secret that is no key: test_cron.py
 ]
 
 
+@pytest.fixture
+def database_url(shared_database_url: str) -> str:
+    """One for all: each test has a workspace of its own."""
+    return shared_database_url
+
+
 def api_routes(api: FastAPI) -> list[APIRoute]:
     found: list[APIRoute] = []
 

@@ -65,7 +65,8 @@ def _blocks(console: Console, depth: int) -> int:
 
 async def test_the_console_is_used_without_a_mouse(console: Console, page: Page) -> None:
     await console.open(page, "/sign-in")
-    await page.keyboard.type(await console.key("read", "upload", "operate"))  # the field has the focus
+    await expect(page.get_by_label("API key")).to_be_focused()
+    await page.keyboard.type(await console.key("read", "upload", "operate"))
     await page.keyboard.press("Enter")
     await page.wait_for_url(f"{console.url}/uploads")
     await page.keyboard.press("Tab")

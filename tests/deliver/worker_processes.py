@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -23,12 +22,8 @@ from typing import Any
 
 import psutil
 
+from tests.prefork import PROCESSES
 from tests.proof.workers import Moment, _at_commit, until
-
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(
-    ["tests.deliver.worker_processes", "weighbridge.cli.root", "weighbridge.app", "weighbridge.worker"]
-)
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class WorkerProcess:
 
     def __init__(self, environment: Mapping[str, str], log: Path, request: WorkerRequest) -> None:
         self._log = log
-        self._process = _PROCESSES.Process(
+        self._process = PROCESSES.Process(
             target=_run, args=(dict(environment), str(log), request), daemon=True
         )
         self._process.start()

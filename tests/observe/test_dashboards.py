@@ -47,10 +47,13 @@ class Exposed:
     labels: set[str]
 
 
-@pytest.fixture
-async def exposed(db: Database) -> Exposed:
+@pytest.fixture(scope="module")
+async def exposed(shared_database_url: str) -> Exposed:
+    db = Database(shared_database_url, size=1)
+    await db.open()
     async with db.tx() as tx:
         found = await service_figures.of_service(tx)
+    await db.close()
     # A part of a counter is there from the first count on; count nothing.
     metrics.ROWS.labels("ads", "header").inc(0)
     metrics.DUPLICATES.labels("duplicate_content").inc(0)

@@ -10,6 +10,7 @@ A test of packaging, of imports or of the start of a process must use the instal
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import shlex
 import subprocess
@@ -19,6 +20,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+
+# For tests that run functions in processes of their own, forked from a server that has imported everything.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(
+    ["tests.prefork.preload", "tests.deliver.worker_processes", "tests.proof.workers", "tests.storage.site"]
+)
 
 HERE = Path(__file__).parent
 INSTALLED = Path(sys.executable).parent / "weighbridge"

@@ -9,12 +9,10 @@ from __future__ import annotations
 import array
 import atexit
 import fcntl
-import gc
-import importlib
 import io
 import marshal
 import os
-import pkgutil
+import runpy
 import selectors
 import signal
 import socket
@@ -25,19 +23,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-# Imported by libraries at their first use.
-LATER = [
-    "numpy.ma",
-    "numpy.random",
-    "psycopg_binary._uuid",
-    "rich._emoji_codes",
-    "typer._adapters",
-    "typer._click.decorators",
-    "uvicorn.lifespan.on",
-    "uvicorn.loops.auto",
-    "uvicorn.protocols.http.auto",
-    "uvicorn.protocols.websockets.auto",
-]
 CLIENT_DIED = signal.SIGKILL  # so that its command dies with it
 BEYOND = 200  # above the numbers that a shell uses for files
 
@@ -51,23 +36,6 @@ class Request:
     files: list[int]  # the same files in this process
     ignored: list[int]  # signals
     umask: int
-
-
-def preload() -> None:
-    import weighbridge
-
-    for each in pkgutil.walk_packages(weighbridge.__path__, "weighbridge."):
-        if not each.name.endswith("__main__"):
-            importlib.import_module(each.name)
-    for name in LATER:
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            continue  # of another version of the library: it only costs time
-    if os.path.exists("/proc/self/task"):
-        assert len(os.listdir("/proc/self/task")) == 1, "a module starts a thread when it is imported"
-    gc.collect()
-    gc.freeze()  # the collector would write to, and thereby copy, every page of a child's memory
 
 
 class Server:
@@ -223,7 +191,9 @@ def run() -> NoReturn:
 
 def main(address: str, bin_: str) -> NoReturn:
     sys.path.insert(0, bin_)  # as for the installed command, which is a script there
-    preload()
+    runpy.run_path(f"{os.path.dirname(__file__)}/preload.py")
+    if os.path.exists("/proc/self/task"):
+        assert len(os.listdir("/proc/self/task")) == 1, "a module starts a thread when it is imported"
     server = Server(address)
     os.write(1, b"ready\n")
     request = server.next()

@@ -8,7 +8,6 @@ the signal to itself there, so that a test hits the same commit every time.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -22,12 +21,9 @@ from typing import Any, Literal, TypeVar
 
 import psutil
 
-T = TypeVar("T")
+from tests.prefork import PROCESSES
 
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(
-    ["tests.proof.workers", "weighbridge.cli.root", "weighbridge.app", "weighbridge.worker"]
-)
+T = TypeVar("T")
 
 # make soak: every commit, where otherwise a part of them must do.
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
@@ -73,7 +69,7 @@ class Worker:
     ) -> None:
         environment = {"DATABASE_URL": url, "WEIGHBRIDGE_HOME": str(home), **SETTINGS, **settings}
         self._log = log
-        self._process = _PROCESSES.Process(target=_run, args=(environment, str(log), moment), daemon=True)
+        self._process = PROCESSES.Process(target=_run, args=(environment, str(log), moment), daemon=True)
         self._process.start()
 
     @property

@@ -10,14 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
-from google.ads.googleads.v26.errors.types.conversion_upload_error import ConversionUploadErrorEnum
-from google.ads.googleads.v26.errors.types.errors import GoogleAdsFailure
-from google.ads.googleads.v26.services.types.conversion_upload_service import (
-    UploadClickConversionsRequest,
-    UploadClickConversionsResponse,
-)
 
 from tests.providers.cases import GOOGLE_ADS, Case
+from tests.providers.google_types import conversion_upload_errors, google_type
 from weighbridge.delivery.providers.base import Provider
 from weighbridge.delivery.providers.google_ads import GoogleAds
 from weighbridge.delivery.providers.google_errors import CONVERSION_UPLOAD, Handling
@@ -25,6 +20,7 @@ from weighbridge.model.delivery import Category, Outcome, ProviderTransientError
 from weighbridge.testing._google_ads import FakeGoogleAds
 from weighbridge.testing._server import Fault, ReceivedRequest
 
+MESSAGES = "services.types.conversion_upload_service"
 UPLOAD = "/v26/customers/1234567890:uploadClickConversions"
 OK, RETRY, FAILED = Verdict.COMPLETED, Verdict.RETRY, Verdict.FAILED
 
@@ -65,7 +61,8 @@ async def test_the_request_is_what_googles_own_types_read(
     await provider.send(case.batch(fake, conversions=rows), http)
 
     (call,) = uploads(fake)
-    read = UploadClickConversionsRequest.from_json(call.raw.decode(), ignore_unknown_fields=False)
+    request = google_type(MESSAGES, "UploadClickConversionsRequest")
+    read = request.from_json(call.raw.decode(), ignore_unknown_fields=False)
     first, second, third = read.conversions
     assert (call.method, call.path) == ("POST", UPLOAD)
     assert read.partial_failure
@@ -138,7 +135,7 @@ async def test_a_dry_run_has_google_check_and_keep_nothing(
 async def test_each_row_has_its_own_error_and_the_requests_id(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
-    codes = {value.name for value in ConversionUploadErrorEnum.ConversionUploadError}
+    codes = conversion_upload_errors()
     once_more = {code for code in codes if CONVERSION_UPLOAD[code] is Handling.ALONE}
     order = sorted(codes - once_more)
     for at, code in enumerate(order):
@@ -268,7 +265,8 @@ async def test_the_fake_speaks_as_googles_own_types_do(
     await provider.send(case.batch(fake), http)
     sent = uploads(fake)[0]
     answer = await http.post(f"{fake.url}{UPLOAD}", content=sent.raw, headers=dict(sent.headers))
-    read = UploadClickConversionsResponse.from_json(answer.text, ignore_unknown_fields=False)
+    response = google_type(MESSAGES, "UploadClickConversionsResponse")
+    read = response.from_json(answer.text, ignore_unknown_fields=False)
     assert len(read.results) == 3
     assert read.partial_failure_error.details
 
@@ -276,7 +274,8 @@ async def test_the_fake_speaks_as_googles_own_types_do(
     refused = (await http.post(f"{fake.url}{UPLOAD}", content=sent.raw, headers=dict(sent.headers))).json()
     (detail,) = refused["error"]["details"]
     kind = detail.pop("@type")
-    failure = GoogleAdsFailure.from_json(json.dumps(detail), ignore_unknown_fields=False)
+    google_ads_failure = google_type("errors.types.errors", "GoogleAdsFailure")
+    failure = google_ads_failure.from_json(json.dumps(detail), ignore_unknown_fields=False)
     assert kind == "type.googleapis.com/google.ads.googleads.v26.errors.GoogleAdsFailure"
     assert failure.errors[0].details.quota_error_details.retry_delay == timedelta(seconds=5)
 

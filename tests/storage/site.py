@@ -7,7 +7,6 @@ everything already. Nothing in them is replaced.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -22,6 +21,7 @@ import httpx
 import psutil
 
 from tests.engine.conftest import meta_file
+from tests.prefork import PROCESSES
 from tests.proof.workers import until
 
 FILE = meta_file(days=20, ads=40)
@@ -29,17 +29,6 @@ ROWS = 20 * 40
 FIRST_PAUSE = timedelta(seconds=31)  # what a file waits before it is first tried again, and a little
 DEFAULT_USER = UUID(int=0)
 
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(
-    [
-        "tests.proof.workers",
-        "tests.storage.site",
-        "weighbridge.cli.root",
-        "weighbridge.api",
-        "weighbridge.worker",
-        "obstore.store",
-    ]
-)
 SETTINGS = {
     "WEIGHBRIDGE_STORE_SECONDS": "1",
     "WEIGHBRIDGE_POLL_SECONDS": "0.05",
@@ -152,7 +141,7 @@ class Program:
 
     def __init__(self, command: str, environment: dict[str, str], log: Path) -> None:
         self._log = log
-        self._process = _PROCESSES.Process(target=_run, args=(command, environment, str(log)), daemon=True)
+        self._process = PROCESSES.Process(target=_run, args=(command, environment, str(log)), daemon=True)
         self._process.start()
 
     @property

@@ -69,31 +69,31 @@ async def test_a_removed_file_leaves_the_total_and_stays_in_its_month(
 # Only functions move them ------------------------------------------------------------------------------------
 
 
+MOVES_OF_COUNTERS = [
+    "INSERT INTO storage_usage (workspace_id, user_id) VALUES (gen_random_uuid(), gen_random_uuid())",
+    "UPDATE storage_usage SET total_bytes = 0",
+    "UPDATE storage_usage SET interpretation_count_month = 0",
+    "DELETE FROM storage_usage",
+    "TRUNCATE storage_usage",
+    "DELETE FROM weighbridge.counted_blobs",
+    "UPDATE weighbridge.storage_limits SET month_bytes = -1",
+    "DELETE FROM weighbridge.storage_reservations",
+]
+
+
 @pytest.mark.parametrize("role", roles.NAMES)
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "INSERT INTO storage_usage (workspace_id, user_id) VALUES (gen_random_uuid(), gen_random_uuid())",
-        "UPDATE storage_usage SET total_bytes = 0",
-        "UPDATE storage_usage SET interpretation_count_month = 0",
-        "DELETE FROM storage_usage",
-        "TRUNCATE storage_usage",
-        "DELETE FROM weighbridge.counted_blobs",
-        "UPDATE weighbridge.storage_limits SET month_bytes = -1",
-        "DELETE FROM weighbridge.storage_reservations",
-    ],
-)
 async def test_no_role_moves_a_counter_by_itself(
-    db: Database, database_url: str, workspace: UUID, query: Any, role: str, statement: str
+    db: Database, database_url: str, workspace: UUID, query: Any, role: str
 ) -> None:
     await increment(db, workspace, DEFAULT_USER, 700)
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(
             "SELECT set_config('role', %s, false), set_config('weighbridge.workspace_id', %s, false)",
             (role, str(workspace)),
         )
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connection.execute(statement.encode())
+        for statement in MOVES_OF_COUNTERS:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement.encode())
     assert query(USAGE)[0][0] == 700
 
 

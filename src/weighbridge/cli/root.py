@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import typer
@@ -67,6 +68,7 @@ app.command("recover")(recover_and_clean.recover)
 app.command("clean")(recover_and_clean.clean)
 
 
+@cache
 def command() -> Callable[..., Any]:
     """Build the command line. Removes the Python types that Typer prints next to flags and arguments."""
     root = typer.main.get_command(app)
