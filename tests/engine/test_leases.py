@@ -61,7 +61,7 @@ async def test_a_lost_lease_interrupts_its_work_once_and_no_other(
     with leases.holding(lost), leases.holding(live):
         _lose(query, lost)
         assert lost.interrupted.wait(SOON)  # meanwhile the event loop is blocked
-        leases.hand_back()
+        leases.request_stop()
     assert [type(each) for each in lost.reasons] == [LeaseLost]
     assert [str(each) for each in live.reasons] == ["the worker is stopping"]
 

@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 import structlog
 
-from weighbridge.model.errors import HandBack, LeaseLost, WeighbridgeError
+from weighbridge.model.errors import LeaseLost, StopRequested, WeighbridgeError
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Lease
 
@@ -60,12 +60,12 @@ class Leases:
             with self._lock:
                 self._held.pop(token, None)  # absent if the lease was lost
 
-    def hand_back(self) -> None:
+    def request_stop(self) -> None:
         """Ask all work to end at its next safe point, because the process is stopping."""
         with self._lock:
             held = list(self._held.values())
         for work in held:
-            work.interrupt(HandBack("the worker is stopping"))
+            work.interrupt(StopRequested("the worker is stopping"))
 
     def _renew_until_stopped(self) -> None:
         connection: psycopg.Connection[tuple[UUID]] | None = None

@@ -61,7 +61,7 @@ class Loop:
             await self._claim_until(stop)
         finally:
             ending.set()
-            await self._hand_back()
+            await self._end_work()
             await cancel([listening])
             self._signals.work_ended()  # the announcers end
             await asyncio.gather(*announcing)
@@ -76,7 +76,7 @@ class Loop:
             await asyncio.gather(*self._running)
             return True
         finally:
-            await self._hand_back()
+            await self._end_work()
             self._leases.stop()
 
     async def _claim_until(self, stop: asyncio.Event) -> None:
@@ -118,8 +118,8 @@ class Loop:
         self._signals.work_ended()
         self._wake.set()
 
-    async def _hand_back(self) -> None:
-        self._leases.hand_back()
+    async def _end_work(self) -> None:
+        self._leases.request_stop()
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _listen(self) -> None:
