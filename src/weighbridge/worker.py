@@ -63,9 +63,8 @@ class Worker:
         return self._loop.busy
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until stopped."""
-        ending = asyncio.Event()
-        storing = asyncio.create_task(store_waiting_files(self._ctx, self._options, ending))
+        """Work until stopped. `stop` is set at the end, also after an error."""
+        storing = asyncio.create_task(store_waiting_files(self._ctx, self._options, stop))
         try:
             async with repeated(
                 Chore(self._recover, self._options.lease / 3),
@@ -74,7 +73,7 @@ class Worker:
             ):
                 await self._loop.run(stop)
         finally:
-            ending.set()
+            stop.set()  # the loop may have failed
             await storing
 
     async def run_once(self) -> bool:
