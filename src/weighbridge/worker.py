@@ -1,4 +1,4 @@
-"""The worker of the service: the queues that it claims from, and its chores.
+"""The worker of the service: the loop over its queues, its chores, and the files that wait for the store.
 
 `engine.loop` claims and runs; this module selects what. `weighbridge worker` and `weighbridge up` run `Worker`.
 """
@@ -16,7 +16,7 @@ import structlog
 
 from weighbridge.engine import recover
 from weighbridge.engine.announce import announce
-from weighbridge.engine.chores import Chore
+from weighbridge.engine.chores import Chore, repeated
 from weighbridge.engine.leases import Leases
 from weighbridge.engine.loop import Loop, Queue
 from weighbridge.engine.options import WorkerOptions
@@ -43,36 +43,52 @@ DEFERRED_ALERT_AFTER = timedelta(minutes=15)  # files that wait longer for the s
 RESUMABLE_SWEEP = timedelta(minutes=5)
 
 
-class Worker(Loop):
+class Worker:
     """Claims uploads and projects, recovers abandoned work, watches the queues and removes expired data."""
 
     def __init__(self, ctx: Context, options: WorkerOptions) -> None:
         leases = Leases(ctx.db.url, options.lease, options.ceiling)
-        signals = Signals()
-        super().__init__(ctx, options, leases, signals)
-        self._ctx = ctx
         queues: list[Queue] = []
+        self.signals = Signals()
         if options.only_project is None:
             queues.append(UploadQueue(ctx, options))
         if options.parses and options.promotes:  # a project run both parses and promotes its files
-            queues.append(ProjectQueue(ctx, options, leases, signals))
-        self.queues = queues
-        self.chores = [
-            Chore(self._recover, options.lease / 3),
-            Chore(self._watch, options.lease / 3),
-            Chore(self._clean, options.clean_every),
-        ]
-        self.companions = [replayer(ctx, options).run]
+            queues.append(ProjectQueue(ctx, options, leases, self.signals))
+        self._loop = Loop(ctx, options, leases, self.signals, queues)
+        self._ctx = ctx
+        self._options = options
+
+    @property
+    def busy(self) -> bool:
+        return self._loop.busy
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until stopped. `stop` is set at the end, also after an error."""
+        storing = asyncio.create_task(store_waiting_files(self._ctx, self._options, stop))
+        try:
+            async with repeated(
+                Chore(self._recover, self._options.lease / 3),
+                Chore(self._watch, self._options.lease / 3),
+                Chore(self._clean, self._options.clean_every),
+            ):
+                await self._loop.run(stop)
+        finally:
+            stop.set()  # the loop may have failed
+            await storing
+
+    async def run_once(self) -> bool:
+        """Claim one unit of work, finish it, and end. False: there was none."""
+        return await self._loop.run_once()
 
     async def _recover(self) -> None:
-        if await recover.run(self._ctx.db, self.options.max_crashes):
-            self.wake()
+        """Recovery notifies all workers, this one too."""
+        await recover.run(self._ctx.db, self._options.max_crashes)
 
     async def _watch(self) -> None:
         """Raise and withdraw the alerts about all uploads together."""
         async with self._ctx.db.tx() as tx:
-            await figures.watch_queues(tx, self.options.alert_dead_letters, self.options.alert_backlog)
-            await storage_queue.watch(tx, self.options.alert_storage_queue, DEFERRED_ALERT_AFTER)
+            await figures.watch_queues(tx, self._options.alert_dead_letters, self._options.alert_backlog)
+            await storage_queue.watch(tx, self._options.alert_storage_queue, DEFERRED_ALERT_AFTER)
 
     async def _clean(self) -> None:
         rows = await clean(self._ctx)
@@ -81,8 +97,8 @@ class Worker(Loop):
         log.info("staging.cleaned", rows=rows, scratch_files=files, blobs=blobs)
 
 
-def replayer(ctx: Context, options: WorkerOptions) -> Replayer:
-    """Stores files that wait on this machine, and finishes its resumable uploads. An API process can run it too."""
+async def store_waiting_files(ctx: Context, options: WorkerOptions, stop: asyncio.Event) -> None:
+    """Store files that wait on this machine, and finish its resumable uploads. An API process can run it too."""
 
     async def finish_resumable() -> None:
         if parts.any_files(ctx.spool):  # otherwise the database is not queried
@@ -93,8 +109,11 @@ def replayer(ctx: Context, options: WorkerOptions) -> Replayer:
         if expired:
             log.info("resumable.swept", expired=expired)
 
-    finish = Chore(finish_resumable, max(options.poll, SHORTEST_POLL), backs_off=True)
-    return Replayer(ctx, options, [finish, Chore(sweep_resumable, RESUMABLE_SWEEP)])
+    async with repeated(
+        Chore(finish_resumable, max(options.poll, SHORTEST_POLL), backs_off=True),
+        Chore(sweep_resumable, RESUMABLE_SWEEP),
+    ):
+        await Replayer(ctx, options).run(stop)
 
 
 async def kick(ctx: Context, options: WorkerOptions, project: Project) -> bool:

@@ -66,7 +66,7 @@ def _upload(stage: Stage, columns: str) -> tuple[Any, ...]:
     return stage.query(f"SELECT {columns} FROM data_uploads")[0]
 
 
-def _handed_back(stage: Stage, status: str) -> None:
+def _released(stage: Stage, status: str) -> None:
     """In the queue again, as it was, with nothing held against it."""
     assert _upload(stage, "status, failures, crashes, error_code") == (status, 0, 0, None)
     assert stage.query("SELECT outcome, error FROM weighbridge.attempts WHERE queue = 'uploads'") == [
@@ -122,7 +122,7 @@ def test_a_worker_that_is_stopped_in_a_promotion_ends_its_batch_and_hands_the_re
         [before] = _upload(stage, "watermark_seq")
         worker.terminate()
     assert worker.wait(within=5) == 0
-    _handed_back(stage, "staging_complete")
+    _released(stage, "staging_complete")
     [after] = _upload(stage, "watermark_seq")
     assert 0 < after == before + 2 < ROWS  # the batch under way, and no other
     assert stage.query("SELECT count(*) FROM daily_metrics") == [(after,)]
@@ -138,7 +138,7 @@ def test_a_worker_that_is_stopped_while_it_stages_hands_back_what_it_has_staged(
         until(lambda: stage.holds(WAITING))
         worker.terminate()
     assert worker.wait(within=5) == 0
-    _handed_back(stage, "pending")
+    _released(stage, "pending")
     assert _upload(stage, "staged") == ({"campaign": ROWS // 4, "ad_set": ROWS // 2},)
     staged = "SELECT seq, xmin::text FROM staging.ads_ad_set ORDER BY 1"
     before = stage.query(staged)

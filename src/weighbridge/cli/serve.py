@@ -181,9 +181,9 @@ async def _deliver(app: App, stop: asyncio.Event) -> None:
 
 async def _replay(app: App, stop: asyncio.Event) -> None:
     """Retry waiting files in an API process without a worker: only this machine can read its queue folder."""
-    from weighbridge.worker import replayer
+    from weighbridge.worker import store_waiting_files
 
-    await replayer(app.ctx, worker_options(app.settings)).run(stop)
+    await store_waiting_files(app.ctx, worker_options(app.settings), stop)
 
 
 async def _listen(app: App, stop: asyncio.Event) -> None:

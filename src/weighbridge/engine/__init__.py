@@ -2,9 +2,9 @@
 
 context     the parts that every step needs
 options     how a worker process behaves
-loop        claim → work → chores, until the process stops
+loop        claim → work → announce, until the process stops
 signals     inside the process: work has ended
-leases      the leases that a process holds; heartbeat renews them
+leases      the leases that a process holds, and their renewal
 recover     attempts whose lease expired → back to their queue
 chores      work at intervals
 outbox      events and their deliveries; announce_loop → announce delivers them to consumers

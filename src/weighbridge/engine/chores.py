@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -24,6 +25,16 @@ class Chore:
     do: Callable[[], Awaitable[Any]]
     every: timedelta
     backs_off: bool = False
+
+
+@asynccontextmanager
+async def repeated(*chores: Chore) -> AsyncIterator[None]:
+    """Run these chores until the block ends."""
+    tasks = [asyncio.create_task(repeat(each)) for each in chores]
+    try:
+        yield
+    finally:
+        await cancel(tasks)
 
 
 async def repeat(chore: Chore) -> None:

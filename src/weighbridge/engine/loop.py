@@ -1,15 +1,15 @@
-"""The worker's loop: claim while slots are free, work, do the chores, announce; stop when asked."""
+"""The worker's loop: claim while slots are free, work, announce; stop when asked."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import structlog
 
 from weighbridge.engine.announce_loop import Announcer
-from weighbridge.engine.chores import Chore, cancel, jittered, repeat
+from weighbridge.engine.chores import cancel, jittered
 from weighbridge.engine.context import Context
 from weighbridge.engine.leases import Leased, Leases
 from weighbridge.engine.options import WorkerOptions
@@ -33,19 +33,16 @@ class Queue(Protocol):
 
 
 class Loop:
-    """Runs until it is stopped. Then work ends at its next safe point and goes back to its queue.
+    """Runs until it is stopped. Then work ends at its next safe point and goes back to its queue."""
 
-    `companions` are tasks that run until the loop ends; they receive the event that signals the end.
-    """
-
-    def __init__(self, ctx: Context, options: WorkerOptions, leases: Leases, signals: Signals) -> None:
-        self.ctx = ctx
-        self.options = options
-        self.signals = signals
-        self.queues: Sequence[Queue] = ()
-        self.chores: Sequence[Chore] = ()
-        self.companions: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = ()
+    def __init__(
+        self, ctx: Context, options: WorkerOptions, leases: Leases, signals: Signals, queues: Sequence[Queue]
+    ) -> None:
+        self._ctx = ctx
+        self._options = options
         self._leases = leases
+        self._signals = signals
+        self._queues = queues
         self._announcers = [Announcer(ctx, options, signals, name) for name in ctx.consumers]
         self._running: set[asyncio.Task[None]] = set()
         self._turn = 0  # the queue to ask first; rotates
@@ -55,24 +52,18 @@ class Loop:
     def busy(self) -> bool:
         return bool(self._running)
 
-    def wake(self) -> None:
-        """Signal that there may be work to claim."""
-        self._wake.set()
-
     async def run(self, stop: asyncio.Event) -> None:
         self._leases.start()
-        chores = [asyncio.create_task(self._listen()), *(asyncio.create_task(repeat(c)) for c in self.chores)]
+        listening = asyncio.create_task(self._listen())
         ending = asyncio.Event()
         announcing = [asyncio.create_task(each.run(ending)) for each in self._announcers]
-        beside = [asyncio.ensure_future(start(ending)) for start in self.companions]
         try:
             await self._claim_until(stop)
         finally:
             ending.set()
-            await self._hand_back()
-            await cancel(chores)
-            await asyncio.gather(*beside)
-            self.signals.work_ended()  # the announcers end
+            await self._end_work()
+            await cancel([listening])
+            self._signals.work_ended()  # the announcers end
             await asyncio.gather(*announcing)
             self._leases.stop()
 
@@ -85,18 +76,18 @@ class Loop:
             await asyncio.gather(*self._running)
             return True
         finally:
-            await self._hand_back()
+            await self._end_work()
             self._leases.stop()
 
     async def _claim_until(self, stop: asyncio.Event) -> None:
         stopping = asyncio.create_task(stop.wait())
         while not stop.is_set():
             self._wake.clear()
-            while len(self._running) < self.options.slots and not stop.is_set() and await self._claim():
+            while len(self._running) < self._options.slots and not stop.is_set() and await self._claim():
                 pass
             waking = asyncio.create_task(self._wake.wait())
             await asyncio.wait(
-                {waking, stopping}, timeout=jittered(self.options.poll), return_when=asyncio.FIRST_COMPLETED
+                {waking, stopping}, timeout=jittered(self._options.poll), return_when=asyncio.FIRST_COMPLETED
             )
             waking.cancel()
         stopping.cancel()
@@ -104,8 +95,8 @@ class Loop:
     async def _claim(self) -> bool:
         """Start the next unit of work from the first queue that has one."""
         self._turn += 1
-        for each in range(len(self.queues)):
-            queue = self.queues[(self._turn + each) % len(self.queues)]
+        for each in range(len(self._queues)):
+            queue = self._queues[(self._turn + each) % len(self._queues)]
             try:
                 work = await queue.claim()
             except RetryLater as failure:
@@ -124,13 +115,13 @@ class Loop:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self.signals.work_ended()
+        self._signals.work_ended()
         self._wake.set()
 
-    async def _hand_back(self) -> None:
-        self._leases.hand_back()
+    async def _end_work(self) -> None:
+        self._leases.request_stop()
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _listen(self) -> None:
-        async for _ in notifications(self.ctx.db.url, "weighbridge_work"):
+        async for _ in notifications(self._ctx.db.url, "weighbridge_work"):
             self._wake.set()

@@ -8,7 +8,7 @@
     │   ├── ProcessingLocked   the groups of a project may not be edited while its files are processed
     │   └── NoProject    there is no project with that number
     ├── RetryLater       a temporary failure; the upload returns to the queue
-    ├── HandBack         the worker is stopping; the upload returns to the queue unchanged
+    ├── StopRequested    the work must end early; the upload returns to the queue unchanged
     ├── LeaseLost        another attempt owns this work now; stop without changing anything
     └── ConfigError      a setting or a declaration is wrong
 
@@ -95,8 +95,8 @@ class RetryLater(WeighbridgeError):
         self.message = message
 
 
-class HandBack(WeighbridgeError):
-    """The worker is stopping, between two batches."""
+class StopRequested(WeighbridgeError):
+    """The work must end at its next safe point: its worker is stopping, or the run of its project is ending."""
 
 
 class LeaseLost(WeighbridgeError):

@@ -133,7 +133,7 @@ async def confirm(tx: Tx, key: ProjectKey, group: UUID) -> bool:
 
 async def unconfirm(tx: Tx, key: ProjectKey, group: UUID) -> bool:
     """Return a group to automatic grouping, with groups of the same tokens made meanwhile. False: no such group."""
-    await tx.execute(_SQL["absorb_twin"], key.params(group=group))
+    await tx.execute(_SQL["absorb_duplicate"], key.params(group=group))
     return await _one(tx, "unconfirm_group", key.params(group=group))
 
 

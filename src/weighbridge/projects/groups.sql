@@ -129,19 +129,19 @@ WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group
 UPDATE public.keyword_groups SET confirmed = true
 WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group)s
 
--- name: absorb_twin
+-- name: absorb_duplicate
 -- A group with the signature of a confirmed one that was created meanwhile: its keywords move to the confirmed one, and
 -- it becomes stale and empty.
-WITH twin AS (
-    UPDATE public.keyword_groups t SET stale = true, signature = NULL
+WITH duplicate AS (
+    UPDATE public.keyword_groups d SET stale = true, signature = NULL
     FROM public.keyword_groups g
     WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = %(group)s AND g.confirmed
-      AND t.workspace_id = %(workspace)s AND t.project_id = %(project)s AND t.signature = g.signature
-      AND NOT t.confirmed AND t.id <> g.id
-    RETURNING t.id
+      AND d.workspace_id = %(workspace)s AND d.project_id = %(project)s AND d.signature = g.signature
+      AND NOT d.confirmed AND d.id <> g.id
+    RETURNING d.id
 )
 UPDATE public.group_keywords m SET group_id = %(group)s
-WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id IN (SELECT id FROM twin)
+WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id IN (SELECT id FROM duplicate)
 
 -- name: unconfirm_group
 UPDATE public.keyword_groups SET confirmed = false, stale = true

@@ -18,7 +18,7 @@ from weighbridge.engine import recover
 from weighbridge.engine.leases import Leases
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.engine.signals import Signals
-from weighbridge.model.errors import HandBack, LeaseLost, RetryLater, WeighbridgeError
+from weighbridge.model.errors import LeaseLost, RetryLater, StopRequested, WeighbridgeError
 from weighbridge.model.project import Project
 from weighbridge.model.retry import GROUPING
 from weighbridge.observe import journal
@@ -75,7 +75,7 @@ class ProjectRun:
         if self._interrupt is None:
             self._interrupt = reason
         if self._job is not None:
-            self._job.interrupt(HandBack("its run is ending"))
+            self._job.interrupt(StopRequested("its run is ending"))
         grouping = self._grouping
         if grouping is not None:
             grouping.get_loop().call_soon_threadsafe(grouping.cancel)
@@ -91,7 +91,7 @@ class ProjectRun:
             await self._run()
         except LeaseLost:
             journal.lease_lost_of(self.project)
-        except HandBack:
+        except StopRequested:
             await self._try_release()
         except RetryLater as failure:
             log.warning("worker.database_unavailable", reason=failure.message)
@@ -117,7 +117,7 @@ class ProjectRun:
             return False
         self._job = UploadWork(Attempt(claimed.lease, claimed.upload), self.ctx, self.options)
         if self._interrupt is not None:  # interrupted between the check and the claim
-            self._job.interrupt(HandBack("its run is ending"))
+            self._job.interrupt(StopRequested("its run is ending"))
         try:
             with self.leases.holding(self._job):
                 await self._job.run()

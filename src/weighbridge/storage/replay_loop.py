@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 
 import structlog
 
-from weighbridge.engine.chores import Chore, cancel, jittered, repeat, run_logged
+from weighbridge.engine.chores import Chore, cancel, jittered, repeated, run_logged
 from weighbridge.engine.leases import Leases
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import WeighbridgeError
@@ -31,15 +30,14 @@ SWEEP_EVERY = timedelta(minutes=5)
 class Replayer:
     """Runs until it is stopped; files in progress then go back to the queue unchanged.
 
-    While its folder is empty it does not query the database, except for the sweep. `chores` run concurrently.
+    While its folder is empty it does not query the database, except for the sweep.
     """
 
-    def __init__(self, ctx: Context, options: WorkerOptions, chores: Sequence[Chore] = ()) -> None:
+    def __init__(self, ctx: Context, options: WorkerOptions) -> None:
         self.ctx = ctx
         self._name = options.name
         self._lease = options.lease
         self._poll = max(options.poll, SHORTEST_POLL)
-        self._chores = [*chores, Chore(self._sweep, SWEEP_EVERY, backs_off=True)]
         self._running: set[asyncio.Task[None]] = set()
         self._store_works = False  # the store accepted the last file
         self._probed = -STORE_PROBE.total_seconds()
@@ -49,18 +47,18 @@ class Replayer:
     async def run(self, stop: asyncio.Event) -> None:
         self._leases.start()
         stopping = asyncio.create_task(stop.wait())
-        chores = [asyncio.create_task(repeat(each)) for each in self._chores]
         try:
-            while not stop.is_set():
-                await run_logged(self._claim)
-                await asyncio.wait(
-                    {stopping, *self._running},
-                    timeout=jittered(self._poll),
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
+            async with repeated(Chore(self._sweep, SWEEP_EVERY, backs_off=True)):
+                while not stop.is_set():
+                    await run_logged(self._claim)
+                    await asyncio.wait(
+                        {stopping, *self._running},
+                        timeout=jittered(self._poll),
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
         finally:
             stopping.cancel()
-            await cancel([*chores, *self._running])
+            await cancel(list(self._running))
             self._leases.stop()
 
     async def _claim(self) -> None:

@@ -22,5 +22,5 @@ class Attempt:
             self.progress.stop = reason
 
     def check(self) -> None:
-        """A safe point: raises HandBack or LeaseLost if the attempt must end."""
+        """A safe point: raises StopRequested or LeaseLost if the attempt must end."""
         self.progress.check()

@@ -133,7 +133,7 @@ class Writer:
         async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             if entity is self.pipeline.grain:
                 await uploads_unchanged.touch(
-                    tx, self.pipeline, batch, spoiled=bool(batch.lost or batch.skipped)
+                    tx, self.pipeline, batch, altered=bool(batch.lost or batch.skipped)
                 )
             counts = self.counts
             if batch.lost:
@@ -165,7 +165,7 @@ class Writer:
         """Record the batch's rows as failed and continue after them."""
         async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             if entity is self.pipeline.grain:
-                await uploads_unchanged.touch(tx, self.pipeline, batch, spoiled=True)
+                await uploads_unchanged.touch(tx, self.pipeline, batch, altered=True)
             for _, row_index, line in await upsert_sql.staged_lines(tx, self.pipeline, entity, batch):
                 await self._note_failure(tx, entity, (row_index, line), fault)
             counts = self.counts.fail(entity, batch.size)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import structlog
 
-from weighbridge.model.errors import HandBack, LeaseLost, Refused, RetryLater
+from weighbridge.model.errors import LeaseLost, Refused, RetryLater, StopRequested
 from weighbridge.model.retry import POLICIES, RESULT
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
@@ -45,9 +45,9 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
             return
         with journal.timed("promote", attempt.upload.pipeline):
             await promote(attempt, ctx)
-    except HandBack:
+    except StopRequested:
         if await _settle(attempt, ctx, lambda tx: queue.release(tx, lease, queue.Release())):
-            journal.handed_back(attempt.upload)
+            journal.job_released(attempt.upload)
     except LeaseLost:
         journal.lease_lost(attempt.upload)
     except StagingGone:

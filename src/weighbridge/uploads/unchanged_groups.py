@@ -45,14 +45,17 @@ async def known_groups(tx: Tx, pipeline: Pipeline, scope: Scope, digests: dict[s
     return {row[0] for row in rows}
 
 
-async def touch(tx: Tx, pipeline: Pipeline, batch: SeqRange, *, spoiled: bool = False) -> None:
-    """Record that this upload writes to the groups of the batch. A spoiled group never becomes a receipt."""
+async def touch(tx: Tx, pipeline: Pipeline, batch: SeqRange, *, altered: bool = False) -> None:
+    """Record that this upload writes to the groups of the batch.
+
+    `altered`: a row is not written as it was staged. Such a group never becomes a receipt.
+    """
     if not pipeline.grouped:
         await tx.execute(_SQL["void_receipts"], _names(pipeline, batch.scope))
         return
     await tx.execute(
         _SQL["touch_receipts"],
-        {**_names(pipeline, batch.scope), "after": batch.after, "upto": batch.upto, "spoiled": spoiled},
+        {**_names(pipeline, batch.scope), "after": batch.after, "upto": batch.upto, "altered": altered},
     )
 
 

@@ -112,12 +112,12 @@ class WbUpload extends HTMLElement {
       }
       form.addEventListener("submit", (event) => event.preventDefault());
     }
-    for (const [kind, heard] of this.#outside) addEventListener(kind, heard);
+    for (const [type, listener] of this.#outside) addEventListener(type, listener);
     this.attributeChangedCallback();
   }
 
   disconnectedCallback() {
-    for (const [kind, heard] of this.#outside) removeEventListener(kind, heard);
+    for (const [type, listener] of this.#outside) removeEventListener(type, listener);
   }
 
   attributeChangedCallback(name) {
