@@ -179,7 +179,8 @@ async def test_whoever_watches_hears_of_the_hold_and_of_what_becomes_of_it(
             listening = asyncio.create_task(listen())
             assert await Worker(app.ctx, QUICK).run_once()
             await eventually(lambda: any(each.get("held") for each in heard))
-            assert [each["status"] for each in heard if each.get("held")] == ["staging_complete"]
+            # A change that comes before the hub has read the row is reported with it: one message or two.
+            assert {each["status"] for each in heard if each.get("held")} == {"staging_complete"}
             assert (await hub.snapshot(workspace))["uploads"] == []  # it does not move
             await preview.promote_on_hold(app.ctx, upload, actor="test")
             await eventually(lambda: heard[-1]["status"] == "staging_complete" and not heard[-1]["held"])
