@@ -19,7 +19,7 @@ from weighbridge.projects.create import retry_failed
 from weighbridge.storage import usage
 from weighbridge.storage.quota import DEFAULT_USER
 from weighbridge.uploads import queue as uploads_queue
-from weighbridge.uploads.retry import reopen
+from weighbridge.uploads.operator_retry import reopen
 
 
 async def test_it_010_interpretation_quota_enforcement(

@@ -17,7 +17,7 @@ from weighbridge.projects.edits import name_of
 from weighbridge.storage import quota
 from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.check_request import HIGHEST_PROJECT
-from weighbridge.uploads.retry import reopen_one
+from weighbridge.uploads.operator_retry import reopen_one
 
 _PAGE = 500  # jobs read per query
 

@@ -24,7 +24,7 @@ from typing import Any
 from weighbridge.model.counts import counted
 from weighbridge.model.sheet import SPACE
 from weighbridge.model.upload import Scope
-from weighbridge.rules import dimensions, grain_rows, sum_breakdowns, totals_in_breakdowns
+from weighbridge.rules import accepted_rows, dimensions, sum_breakdowns, totals_in_breakdowns
 from weighbridge.rules.check_plan import CheckPlan, Locale, literal
 from weighbridge.rules.record_kinds import DUPLICATE, REJECTED
 from weighbridge.rules.record_source import Source
@@ -64,13 +64,13 @@ def _find_rejected(db: Any, plan: CheckPlan, locale: Locale, scope: Scope) -> bo
         return False
     if plan.dimension_columns:
         dimensions.link_rejected(db, plan, locale, scope)
-    grain_rows.find_rejected_keys(db, plan)
+    accepted_rows.find_rejected_keys(db, plan)
     return True
 
 
 def _find_repeated(db: Any, plan: CheckPlan, *, some_rejected: bool) -> bool:
     """Create `repeated`: the records of keys with several records, at least one of them accepted."""
-    keys = grain_rows.key_columns(plan)
+    keys = accepted_rows.key_columns(plan)
     key = ", ".join(keys)
     members, accepted = "grain", ""
     if some_rejected:
@@ -91,7 +91,7 @@ def _find_repeated(db: Any, plan: CheckPlan, *, some_rejected: bool) -> bool:
 
 def _combine(db: Any, plan: CheckPlan, aggregate: str) -> Repeats:
     """Accept one record of each key, with the combined values of all."""
-    made = {value: aggregate.replace("{x}", value) for value in grain_rows.value_columns(plan)}
+    made = {value: aggregate.replace("{x}", value) for value in accepted_rows.value_columns(plan)}
     sum_breakdowns.merge(db, "SELECT row_index, no FROM repeated", made)
     [(records, kept)] = db.execute("SELECT count(*), count(DISTINCT no) FROM repeated").fetchall()
     how = plan.pipeline.grain.upsert.name.replace("_", " ")
@@ -130,7 +130,7 @@ def _cells(plan: CheckPlan) -> list[str]:
         position: f"CAST({name} AS VARCHAR), CASE WHEN rejected THEN t{position} END"
         for column in plan.grain_columns
         for position in column.cells
-        if (name := grain_rows.grain_column(plan, column.field.name))
+        if (name := accepted_rows.grain_column(plan, column.field.name))
     }
     texts = {position: f"t{position}" for position in plan.positions} | values
     spaces = literal(SPACE)

@@ -112,7 +112,7 @@ async def _check(reading: _Reading, ctx: Context, scratch: Path, progress: Progr
     pipeline = pipeline_of(reading.upload, ctx)
     async with ctx.db.tx() as tx:
         today = (await clock.now(tx)).date()
-        limits = await production_columns.capacities(tx, pipeline)
+        limits = await production_columns.column_limits(tx, pipeline)
     return await asyncio.to_thread(
         check,
         pipeline,
@@ -123,7 +123,7 @@ async def _check(reading: _Reading, ctx: Context, scratch: Path, progress: Progr
         progress=progress,
         today=today,
         options=reading.how.options,
-        capacities=limits,
+        column_limits=limits,
         exponents=reading.how.exponents,
         indian=reading.how.indian,
     )

@@ -31,9 +31,9 @@ from weighbridge.model.upload import Upload
 from weighbridge.postgres import roles
 from weighbridge.uploads import fixed_rows, history, queue
 from weighbridge.uploads.fixed_rows import NO_REJECTS
+from weighbridge.uploads.operator_retry import dismiss, reopen
 from weighbridge.uploads.read_options import read_options
 from weighbridge.uploads.release_batch import release_batch
-from weighbridge.uploads.retry import dismiss, reopen
 
 router = APIRouter(tags=["uploads"])
 

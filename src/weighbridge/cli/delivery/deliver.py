@@ -77,7 +77,7 @@ def deliver(
 async def _run_until_stopped(app: App, limit: int | None) -> None:
     """Run until SIGTERM or SIGINT; calls in flight are completed first."""
     from weighbridge.delivery.context import outbound_of
-    from weighbridge.delivery.worker import Deliverer, collect_less
+    from weighbridge.delivery.deliverer import Deliverer, collect_less
 
     outbound_of(app.ctx)  # fail now if the vault key is missing
     collect_less()

@@ -21,9 +21,8 @@ from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.states import LIVE, Status
 from weighbridge.model.upload import Bins, Upload
 from weighbridge.postgres import roles
-from weighbridge.uploads import browse, fixed_rows, history
+from weighbridge.uploads import browse, fixed_rows, history, operator_retry
 from weighbridge.uploads import release_batch as uploads_release_batch
-from weighbridge.uploads import retry as uploads_retry
 from weighbridge.uploads.read_options import TEXTS, read_options
 
 router = layout.router()
@@ -99,7 +98,7 @@ async def retry(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Res
     form = await request.form()
     forced = form.get("force_partial") == "true"
     options = _options(upload, form)
-    await uploads_retry.reopen(
+    await operator_retry.reopen(
         app.db, upload, force_partial=forced, actor=f"key {key.id}", limited=True, reading=options
     )
     sentence = "The upload is queued again."
@@ -125,7 +124,7 @@ def _options(upload: Upload, form: FormData) -> ReadOptions | None:
 @router.post("/uploads/{upload_id}/dismiss")
 @layout.page("operate")
 async def dismiss(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
-    await uploads_retry.dismiss(app.db, await find(app, key, upload_id), actor=f"key {key.id}")
+    await operator_retry.dismiss(app.db, await find(app, key, upload_id), actor=f"key {key.id}")
     return await layout.back(
         request, f"/uploads/{upload_id}", "The upload is dismissed and no longer listed as a dead letter."
     )
