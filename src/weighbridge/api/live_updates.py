@@ -75,7 +75,7 @@ class Hub:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._subscribers: dict[UUID, set[Subscriber]] = {}
-        self._last: dict[UUID, live.Progress] = {}  # unfinished and watched uploads, as last sent
+        self._last: dict[UUID, live.UploadProgress] = {}  # unfinished and watched uploads, as last sent
         self._stopped = False
 
     @asynccontextmanager
@@ -188,7 +188,7 @@ async def _for_ever(chore: Callable[[], Awaitable[None]]) -> None:
             await asyncio.sleep(1)
 
 
-def _to_json(progress: live.Progress) -> Message:
+def _to_json(progress: live.UploadProgress) -> Message:
     values = asdict(progress)
     return {
         "held": values.pop("on_hold"),

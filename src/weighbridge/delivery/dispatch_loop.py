@@ -23,7 +23,7 @@ from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.in_flight import CALLS_AT_ONCE, LINGER, InFlight
 from weighbridge.delivery.prefetch import Prefetched, Prefetcher
 from weighbridge.delivery.provider_call import call_provider, no_slot, not_sent, target_to_block
-from weighbridge.delivery.queue import BatchRequest, CallResult, Group, Settled
+from weighbridge.delivery.queue import BatchRequest, CallResult, DueGroup, Settled
 from weighbridge.delivery.run_counts import RunCounts
 from weighbridge.delivery.run_signals import Run
 from weighbridge.delivery.settle import SettlementBatcher
@@ -55,7 +55,7 @@ class Dispatcher:
         self._calls: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
 
-    async def run(self, plan: Sequence[tuple[Group, int]]) -> None:
+    async def run(self, plan: Sequence[tuple[DueGroup, int]]) -> None:
         """Returns when every call is settled. Then raises the first error of a claim or an exchange, if any."""
         self._prefetcher.plan(plan)
         self._signals.runs.add(self._run)

@@ -18,7 +18,7 @@ from weighbridge.delivery.credential_queries import SealedCredentials
 from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.providers.base import Credentials
-from weighbridge.delivery.queue import BatchRequest, CallBatch, Group, Settled
+from weighbridge.delivery.queue import BatchRequest, CallBatch, DueGroup, Settled
 from weighbridge.delivery.run_counts import RunCounts
 from weighbridge.delivery.vault import VaultError
 from weighbridge.postgres import roles
@@ -57,7 +57,7 @@ class Prefetcher:
         self._claim_lock = asyncio.Lock()
         self.found_rows = False  # by any claim of this run
 
-    def plan(self, shares: Sequence[tuple[Group, int]]) -> None:
+    def plan(self, shares: Sequence[tuple[DueGroup, int]]) -> None:
         for group, share in shares:
             self._unclaimed[group.key] = share
             self._groups.setdefault(group.provider_key, deque()).append(group.key)

@@ -29,7 +29,7 @@ _COLUMNS = """
 
 
 @dataclass(frozen=True)
-class _Column:
+class _ProductionColumn:
     base: str  # Postgres's own name of the type: "int8", "bpchar"
     shown: str  # "bigint", "character(3)"
     modifier: int
@@ -69,14 +69,16 @@ async def refuse_unfit(tx: Tx, pipelines: Sequence[Pipeline]) -> None:
                     raise _unfit(pipeline, entity, ref.name, column, "an id", "uuid")
 
 
-async def _columns(tx: Tx, pipelines: Sequence[Pipeline]) -> dict[tuple[str, str], _Column]:
+async def _columns(tx: Tx, pipelines: Sequence[Pipeline]) -> dict[tuple[str, str], _ProductionColumn]:
     """Columns of all their tables, by table and column; none for a table that does not exist yet."""
     tables = sorted({entity.table for pipeline in pipelines for entity in pipeline.entities})
     rows = await fetch_all(tx, _COLUMNS, (tables,))
-    return {(table, name): _Column(*rest) for table, name, *rest in rows}
+    return {(table, name): _ProductionColumn(*rest) for table, name, *rest in rows}
 
 
-def _fitting(pipeline: Pipeline, columns: Mapping[tuple[str, str], _Column]) -> dict[str, ColumnLimits]:
+def _fitting(
+    pipeline: Pipeline, columns: Mapping[tuple[str, str], _ProductionColumn]
+) -> dict[str, ColumnLimits]:
     found: dict[str, ColumnLimits] = {}
     for entity in pipeline.entities:
         for field in entity.fields:
@@ -86,7 +88,9 @@ def _fitting(pipeline: Pipeline, columns: Mapping[tuple[str, str], _Column]) -> 
     return found
 
 
-def _limits(pipeline: Pipeline, entity: Entity, field: Field, column: _Column) -> ColumnLimits | None:
+def _limits(
+    pipeline: Pipeline, entity: Entity, field: Field, column: _ProductionColumn
+) -> ColumnLimits | None:
     """None for a column that holds every value of its field. Raises ConfigError for one that would change values."""
     made = isinstance(field.otherwise, Computed | ComputedDefault)
     fits = _FITS[field.type](column)
@@ -99,7 +103,7 @@ def _limits(pipeline: Pipeline, entity: Entity, field: Field, column: _Column) -
 
 
 def _unfit(
-    pipeline: Pipeline, entity: Entity, name: str, column: _Column, kind: str, expected: str
+    pipeline: Pipeline, entity: Entity, name: str, column: _ProductionColumn, kind: str, expected: str
 ) -> ConfigError:
     return ConfigError(
         f"Pipeline {pipeline.name}: column {entity.table}.{name} is {column.shown}, which cannot hold every value of "
@@ -108,13 +112,13 @@ def _unfit(
     )
 
 
-def _text(column: _Column) -> ColumnLimits | None:
+def _text(column: _ProductionColumn) -> ColumnLimits | None:
     if column.base in ("varchar", "bpchar"):
         return ColumnLimits(column.shown, max_length=column.length)
     return ColumnLimits(column.shown) if column.base in ("text", "citext") else None
 
 
-def _whole(column: _Column) -> ColumnLimits | None:
+def _whole(column: _ProductionColumn) -> ColumnLimits | None:
     if column.base in _WHOLE:
         limit = _WHOLE[column.base]
         return (
@@ -130,7 +134,7 @@ def _whole(column: _Column) -> ColumnLimits | None:
     return _any(column, "text", "varchar")
 
 
-def _number(column: _Column) -> ColumnLimits | None:
+def _number(column: _ProductionColumn) -> ColumnLimits | None:
     if column.base in _WHOLE:
         narrower = _whole(column)
         return narrower and replace(narrower, places=0)
@@ -139,7 +143,7 @@ def _number(column: _Column) -> ColumnLimits | None:
     return _below(column) if column.base == "numeric" else _any(column, "text", "varchar")
 
 
-def _below(column: _Column) -> ColumnLimits | None:
+def _below(column: _ProductionColumn) -> ColumnLimits | None:
     if column.precision_and_scale is None:
         return ColumnLimits(column.shown)
     precision, scale = column.precision_and_scale
@@ -150,32 +154,32 @@ def _below(column: _Column) -> ColumnLimits | None:
     return ColumnLimits(column.shown, places=places, below=below if below < Decimal(10) ** 19 else None)
 
 
-def _day(column: _Column) -> ColumnLimits | None:
+def _day(column: _ProductionColumn) -> ColumnLimits | None:
     # A timestamp stores midnight; with a time zone it would depend on the session.
     return _any(column, "date", "timestamp")
 
 
-def _time(column: _Column) -> ColumnLimits | None:
+def _time(column: _ProductionColumn) -> ColumnLimits | None:
     if column.base != "timestamptz":
         return None
     return ColumnLimits(column.shown, places=column.modifier if 0 <= column.modifier < 6 else None)
 
 
-def _truth(column: _Column) -> ColumnLimits | None:
+def _truth(column: _ProductionColumn) -> ColumnLimits | None:
     return _any(column, "bool", "text", "varchar")
 
 
-def _any(column: _Column, *types: str) -> ColumnLimits | None:
+def _any(column: _ProductionColumn, *types: str) -> ColumnLimits | None:
     """Without a limit, if it has one of these types and no length."""
     limited = column.base == "varchar" and column.length is not None
     return _all(column) if column.base in types and not limited else None
 
 
-def _all(column: _Column) -> ColumnLimits:
+def _all(column: _ProductionColumn) -> ColumnLimits:
     return ColumnLimits(column.shown)
 
 
-_FITS: dict[type, Callable[[_Column], ColumnLimits | None]] = {
+_FITS: dict[type, Callable[[_ProductionColumn], ColumnLimits | None]] = {
     str: _text,
     int: _whole,
     Decimal: _number,

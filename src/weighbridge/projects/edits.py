@@ -82,14 +82,14 @@ async def unconfirm_group(editor: Editor, group: UUID) -> None:
 
 
 @dataclass(frozen=True)
-class Target:
+class MoveTarget:
     """Where keywords go: an existing group, a new one, or back to automatic grouping."""
 
     group: UUID | None = None
     new_name: str | None = None
 
 
-async def move_keywords(editor: Editor, keywords: Sequence[str], target: Target) -> UUID | None:
+async def move_keywords(editor: Editor, keywords: Sequence[str], target: MoveTarget) -> UUID | None:
     """Move keywords into another group, where automatic grouping leaves them; returns that group."""
     wanted = list(dict.fromkeys(await asyncio.to_thread(normalised, _several(keywords, "keywords"))))
     new_name = None if target.new_name is None else name_of(target.new_name)

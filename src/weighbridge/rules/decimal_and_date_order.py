@@ -26,7 +26,7 @@ from weighbridge.model.errors import FileRefused
 from weighbridge.model.sheet import SPACE
 from weighbridge.rules import date_sql, number_sql
 from weighbridge.rules.check_plan import CheckPlan, Column, Locale, composed, filled, literal, texts
-from weighbridge.rules.record_source import Source
+from weighbridge.rules.record_source import RecordSource
 
 SHARE = 0.9
 LETTERS = 3  # of the currency of an amount; a cell with more letters may contain personal data
@@ -107,7 +107,7 @@ class Tally:
         return Tally(expected, other) if way == 0 else Tally(other, expected)
 
 
-def decide(db: Any, plan: CheckPlan, source: Source, *, whole: bool) -> Locale:
+def decide(db: Any, plan: CheckPlan, source: RecordSource, *, whole: bool) -> Locale:
     """Decide from the first records, or from all if `whole`: then an undecided result that matters is refused.
 
     Raises FileRefused: `ambiguous_numbers`, `ambiguous_dates`.

@@ -27,7 +27,7 @@ from weighbridge.model.upload import Scope
 from weighbridge.rules import accepted_rows, dimensions, sum_breakdowns, totals_in_breakdowns
 from weighbridge.rules.check_plan import CheckPlan, Locale, literal
 from weighbridge.rules.record_kinds import DUPLICATE, REJECTED
-from weighbridge.rules.record_source import Source
+from weighbridge.rules.record_source import RecordSource
 
 LATE = 200  # JSON keys that first appear too late to be columns; so many are compared one by one
 
@@ -43,7 +43,7 @@ class Repeats:
     warnings: dict[str, str] = field(default_factory=dict)
 
 
-def classify_repeats(db: Any, plan: CheckPlan, locale: Locale, scope: Scope, source: Source) -> Repeats:
+def classify_repeats(db: Any, plan: CheckPlan, locale: Locale, scope: Scope, source: RecordSource) -> Repeats:
     """Set the kind of repeated records in `typed`. The file is read again only if there are any.
 
     Raises FileRefused: `unexpected_breakdown`, `incomplete_breakdown`, `sum_too_large`.

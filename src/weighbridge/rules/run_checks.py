@@ -61,7 +61,7 @@ from weighbridge.rules.record_kinds import (
     REJECTED,
     TOTALS,
 )
-from weighbridge.rules.record_source import Source
+from weighbridge.rules.record_source import RecordSource
 from weighbridge.rules.rejection_messages import rejections
 from weighbridge.rules.rejects_links import keep_links, read_as
 from weighbridge.rules.totals_rows import classify_labelled, classify_leading, classify_nameless
@@ -106,7 +106,7 @@ def check(
     with _reported(lambda: column_report.report(plan)):
         _refuse_shifted(plan, sheet)
         refuse_without_measures(layout, pipeline, profile)
-        source = Source(plan, sheet, scratch, progress or Progress())
+        source = RecordSource(plan, sheet, scratch, progress or Progress())
         db = (
             duckdb_connection.shared()
             if source.small
@@ -146,7 +146,7 @@ def _refuse_shifted(plan: CheckPlan, sheet: Sheet) -> None:
 class _Check:
     """The steps of one check. Each creates tables for the next: typed, tuples, links, grain, rejections."""
 
-    def __init__(self, db: Any, plan: CheckPlan, source: Source, sheet: Sheet) -> None:
+    def __init__(self, db: Any, plan: CheckPlan, source: RecordSource, sheet: Sheet) -> None:
         self.db, self.plan, self.source, self.sheet = db, plan, source, sheet
 
     def run(self, scope: Scope) -> CheckResult:

@@ -21,9 +21,9 @@ from weighbridge.postgres import clock, roles
 from weighbridge.uploads import history, preview_queries, queue, staging, stored_file
 from weighbridge.uploads import preview_rows as comparison
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.history import Reason
+from weighbridge.uploads.history import RejectionReason
 from weighbridge.uploads.preview_queries import Discard
-from weighbridge.uploads.preview_rows import KINDS, Page, Row
+from weighbridge.uploads.preview_rows import KINDS, Page, PreviewRow
 from weighbridge.uploads.upsert_sql import StagingGone
 
 REASONS = 20  # reasons for rejections that are shown, most frequent first
@@ -38,7 +38,7 @@ class Preview:
     as_of: datetime
     expires_at: datetime  # then it is discarded automatically
     changes: dict[str, Changes]  # by entity, dimensions before facts
-    reasons: tuple[Reason, ...]  # why rows were rejected
+    reasons: tuple[RejectionReason, ...]  # why rows were rejected
 
     @property
     def rejected(self) -> int:
@@ -87,7 +87,7 @@ async def _compare(
     return counts, as_of
 
 
-async def page(ctx: Context, upload: Upload, wanted: Page) -> list[Row]:
+async def page(ctx: Context, upload: Upload, wanted: Page) -> list[PreviewRow]:
     """Rows of one kind. RequestRefused as in `preview`, or for an unknown entity or kind."""
     pipeline = known_pipeline(ctx, upload)
     _one_of("entity", wanted.entity, [entity.name for entity in pipeline.entities])

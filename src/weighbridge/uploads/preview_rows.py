@@ -37,7 +37,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Row:
+class PreviewRow:
     """A record of the file, as a row of one table."""
 
     seq: int
@@ -79,7 +79,7 @@ class Page:
     known: int | None = None  # total of this kind, if known: the search stops there
 
 
-async def rows(tx: Tx, pipeline: Pipeline, upload: Upload, page: Page) -> list[Row]:
+async def rows(tx: Tx, pipeline: Pipeline, upload: Upload, page: Page) -> list[PreviewRow]:
     """A page of the rows of one kind, in the order in which they would be written.
 
     Rows that a receipt covers are not staged: the unchanged count includes them, this list does not.
@@ -87,7 +87,7 @@ async def rows(tx: Tx, pipeline: Pipeline, upload: Upload, page: Page) -> list[R
     entity = pipeline.entity(page.entity)
     spans, _ = await _spans(tx, pipeline, entity, upload)
     enough = page.limit if page.known is None or page.after else min(page.limit, page.known)
-    found: list[Row] = []
+    found: list[PreviewRow] = []
     for window in _windows(spans, page.after) if enough else ():
         of_each = [
             await fetch_all(
@@ -122,13 +122,13 @@ def _windows(spans: Iterable[Span], after: int) -> Iterator[Span]:
             first, size = first + size, min(2 * size, WIDEST)
 
 
-def _row(entity: Entity, row: Sequence[Any]) -> Row:
+def _row(entity: Entity, row: Sequence[Any]) -> PreviewRow:
     seq, line, *rest = row
     personal = {declared.name for declared in entity.fields if declared.personal}
     key = dict(zip(entity.key, rest, strict=False))
     pairs = zip(entity.values, rest[len(entity.key) :], strict=True)
     hidden = "…"
-    return Row(
+    return PreviewRow(
         seq,
         line,
         {column: hidden if value and column in personal else value for column, value in key.items()},
@@ -143,8 +143,8 @@ def _row(entity: Entity, row: Sequence[Any]) -> Row:
 
 
 async def _with_names(
-    tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload, found: list[Row]
-) -> list[Row]:
+    tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload, found: list[PreviewRow]
+) -> list[PreviewRow]:
     """Replace ids of other rows by the name, or else the key, of the row."""
     names: dict[str, dict[str, str]] = {}
     for ref in entity.refs:

@@ -13,7 +13,7 @@ from weighbridge.uploads import queue, rejections
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.parse import parts_of_sums
-from weighbridge.uploads.promote_entity import Writer
+from weighbridge.uploads.promote_entity import PromotionWriter
 from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
 from weighbridge.uploads.stored_file import pipeline_of, raw_records
@@ -29,7 +29,7 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
         raise StagingGone("other rows are staged than were accepted")
     async with ctx.db.fenced(attempt.lease, roles.PROMOTE) as tx:
         await queue.begin_promotion(tx, attempt.lease)
-    writer = Writer(attempt, ctx, pipeline)
+    writer = PromotionWriter(attempt, ctx, pipeline)
     for entity in _from_watermark(upload, pipeline):
         await writer.write(pipeline.entity(entity))
     await _complete_rejections(attempt, ctx)

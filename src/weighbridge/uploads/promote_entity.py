@@ -42,7 +42,7 @@ class Survey:
     runs: tuple[tuple[int, int], ...] = ()  # ranges that are in production unchanged
 
 
-class Writer:
+class PromotionWriter:
     """One promotion in progress. Its counts are of what has been committed."""
 
     def __init__(self, attempt: Attempt, ctx: Context, pipeline: Pipeline) -> None:

@@ -154,7 +154,7 @@ async def holders(tx: Tx, upload_ids: Sequence[UUID]) -> list[Holder]:
 
 
 @dataclass(frozen=True)
-class Cursor:
+class UploadCursor:
     """Where a page of uploads ended. Two uploads may have arrived at the same moment."""
 
     created_at: datetime
@@ -162,7 +162,7 @@ class Cursor:
 
 
 async def recent(
-    tx: Tx, workspace_id: UUID, *, status: str | None = None, behind: Cursor | None = None, limit: int
+    tx: Tx, workspace_id: UUID, *, status: str | None = None, behind: UploadCursor | None = None, limit: int
 ) -> list[Upload]:
     """The newest uploads of a workspace, a page at a time."""
     rows = await fetch_all(

@@ -188,7 +188,7 @@ async def move_keywords(project_id: ProjectId, body: MoveIn, key: Key, app: TheA
     if body.group_id is not None and body.new_group is not None:
         message = "body: expected group_id or new_group, got both."
         raise RequestRefused(422, "invalid_request", message)
-    target = steps.Target(group=body.group_id, new_name=body.new_group)
+    target = steps.MoveTarget(group=body.group_id, new_name=body.new_group)
     moved = await steps.move_keywords(_editor(app, key, project_id), body.keywords, target)
     return MovedOut(group=await _group(app, key, project_id, moved) if moved else None)
 

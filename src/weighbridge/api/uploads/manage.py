@@ -52,7 +52,7 @@ async def list_uploads(
     before: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
 ) -> UploadsOut:
     """List the workspace's uploads, newest first."""
-    behind = cursor.read("before", before, queue.Cursor, datetime.fromisoformat, UUID)
+    behind = cursor.read("before", before, queue.UploadCursor, datetime.fromisoformat, UUID)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await queue.recent(tx, key.workspace_id, status=status, behind=behind, limit=limit + 1)
         rejects = await fixed_rows.rejects(tx, [upload.id for upload in found])

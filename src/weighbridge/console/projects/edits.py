@@ -116,11 +116,11 @@ async def move(
     editor = _editor(app, key, project_id)
     match where:
         case "group":
-            target = steps.Target(group=await _called(editor, name))
+            target = steps.MoveTarget(group=await _called(editor, name))
         case "new":
-            target = steps.Target(new_name=name)
+            target = steps.MoveTarget(new_name=name)
         case _:
-            target = steps.Target()
+            target = steps.MoveTarget()
     await steps.move_keywords(editor, keyword, target)
     moved = counted(len(keyword), "keyword")
     sentence = "to automatic grouping" if where == "grouping" else f"to the group {_short(name)}"

@@ -26,25 +26,25 @@ from weighbridge.postgres import roles
 from weighbridge.projects import queue
 from weighbridge.uploads import browse
 from weighbridge.uploads.check_request import HIGHEST_PROJECT
-from weighbridge.uploads.queue import Cursor
+from weighbridge.uploads.queue import UploadCursor
 
 router = layout.router()
 # The filters of the list, and the states that each contains.
-KINDS: dict[str, tuple[str, browse.Filter]] = {
-    "all": ("All", browse.Filter()),
-    "queued": ("Queued", browse.Filter((Status.PENDING,), deferred=False)),
+KINDS: dict[str, tuple[str, browse.UploadFilter]] = {
+    "all": ("All", browse.UploadFilter()),
+    "queued": ("Queued", browse.UploadFilter((Status.PENDING,), deferred=False)),
     "processing": (
         "Processing",
-        browse.Filter(
+        browse.UploadFilter(
             (Status.PENDING, Status.PROCESSING, Status.STAGING_COMPLETE, Status.PROMOTING),
             on_hold=False,
             deferred=True,
         ),
     ),
-    "held": ("On hold", browse.Filter((Status.STAGING_COMPLETE,), on_hold=True)),
-    "completed": ("Completed", browse.Filter((Status.COMPLETED, Status.PARTIAL))),
-    "failed": ("Failed", browse.Filter((Status.FAILED,), set_aside=False)),
-    "discarded": ("Discarded", browse.Filter((Status.FAILED,), set_aside=True)),
+    "held": ("On hold", browse.UploadFilter((Status.STAGING_COMPLETE,), on_hold=True)),
+    "completed": ("Completed", browse.UploadFilter((Status.COMPLETED, Status.PARTIAL))),
+    "failed": ("Failed", browse.UploadFilter((Status.FAILED,), set_aside=False)),
+    "discarded": ("Discarded", browse.UploadFilter((Status.FAILED,), set_aside=True)),
 }
 _RARE = {
     "held": "on_hold",
@@ -112,8 +112,8 @@ def _number(text: str | None) -> int | None:
     return number if number is not None and number <= HIGHEST_PROJECT else None
 
 
-def _cursor(name: str, text: str | None) -> Cursor | None:
-    return cursor.read(name, text, Cursor, datetime.fromisoformat, UUID)
+def _cursor(name: str, text: str | None) -> UploadCursor | None:
+    return cursor.read(name, text, UploadCursor, datetime.fromisoformat, UUID)
 
 
 @router.post("/uploads")

@@ -153,7 +153,7 @@ def _under_way(upload: Upload) -> bool:
     return upload.status in LIVE and not upload.on_hold
 
 
-def _rows_address(upload: Upload, reason: history.Reason) -> str:
+def _rows_address(upload: Upload, reason: history.RejectionReason) -> str:
     column = {} if reason.column_name is None else {"column": reason.column_name}
     return f"/uploads/{upload.id}/rows?{urlencode({'code': reason.code, **column})}"
 
