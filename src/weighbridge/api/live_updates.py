@@ -41,7 +41,7 @@ class Subscriber:
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue(_BACKLOG)
         self.start_over()
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         try:
             self._queue.put_nowait(message)
         except asyncio.QueueFull:
@@ -127,7 +127,7 @@ class Hub:
                 if workspace_id not in self._subscribers:
                     continue
                 if "type" in message:
-                    self._tell(workspace_id, message)
+                    self._send(workspace_id, message)
                 else:
                     await self._report(workspace_id, [UUID(message["upload_id"])], message["status"])
 
@@ -159,11 +159,11 @@ class Hub:
                 self._last.pop(progress.upload_id, None)
             if moved_to or changed:
                 message = _to_json(progress)
-                self._tell(workspace_id, {"type": "upload", **message, "status": moved_to or progress.status})
+                self._send(workspace_id, {"type": "upload", **message, "status": moved_to or progress.status})
 
-    def _tell(self, workspace_id: UUID, message: Message) -> None:
+    def _send(self, workspace_id: UUID, message: Message) -> None:
         for subscriber in self._subscribers.get(workspace_id, ()):
-            subscriber.tell(message)
+            subscriber.send(message)
 
     def _everyone(self) -> Iterable[Subscriber]:
         return [each for group in self._subscribers.values() for each in group]

@@ -24,7 +24,7 @@ from weighbridge.uploads.context import Context
 from weighbridge.uploads.history import RejectionReason
 from weighbridge.uploads.preview_queries import Discard
 from weighbridge.uploads.preview_rows import KINDS, Page, PreviewRow
-from weighbridge.uploads.upsert_sql import StagingGone
+from weighbridge.uploads.upsert_sql import StagingLost
 
 REASONS = 20  # reasons for rejections that are shown, most frequent first
 HOLDS = timedelta(seconds=10)  # minimum time a comparison is reused: it reads every row
@@ -80,7 +80,7 @@ async def _compare(
         async with ctx.db.tx(roles.PROMOTE, upload.workspace_id) as tx:
             as_of = await clock.now(tx)
             counts = await comparison.counts(tx, pipeline, upload)
-    except StagingGone:
+    except StagingLost:
         raise await _read_again(ctx, upload, operates=operates) from None
     async with ctx.db.tx() as tx:
         await preview_queries.note(tx, upload.id, counts, as_of)

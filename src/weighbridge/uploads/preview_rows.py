@@ -20,7 +20,7 @@ from weighbridge.postgres.pipeline_tables import staging_table
 from weighbridge.postgres.transactions import Tx, fetch_all, fetch_one
 from weighbridge.uploads import unchanged_groups
 from weighbridge.uploads.preview_sql import Span, count_sql, params, rows_sql, shapes
-from weighbridge.uploads.upsert_sql import StagingGone
+from weighbridge.uploads.upsert_sql import StagingLost
 
 KINDS = ("inserted", "updated", "unchanged")
 WINDOW, WIDEST = 2_000, 50_000  # staged rows searched at once for a page: few first, then more
@@ -47,9 +47,9 @@ class PreviewRow:
 
 
 async def counts(tx: Tx, pipeline: Pipeline, upload: Upload) -> dict[str, Changes]:
-    """Changes by entity, over all staged rows. StagingGone if some of them are missing."""
+    """Changes by entity, over all staged rows. StagingLost if some of them are missing."""
     if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
-        raise StagingGone("other rows are staged than were accepted")
+        raise StagingLost("other rows are staged than were accepted")
     return {entity.name: await _count(tx, pipeline, entity, upload) for entity in pipeline.entities}
 
 
@@ -64,7 +64,7 @@ async def _count(tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload) -> 
             total += Changes(inserted, updated, rows - inserted - updated)
             counted += rows
     if counted != sum(upto - after for after, upto in spans):
-        raise StagingGone(f"{counted} staged rows of {entity.name} are there")
+        raise StagingLost(f"{counted} staged rows of {entity.name} are there")
     return total
 
 

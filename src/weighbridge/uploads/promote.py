@@ -18,7 +18,7 @@ from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
 from weighbridge.uploads.stored_file import pipeline_of, raw_records
 from weighbridge.uploads.threshold import rejects_hint
-from weighbridge.uploads.upsert_sql import StagingGone
+from weighbridge.uploads.upsert_sql import StagingLost
 
 
 async def promote(attempt: Attempt, ctx: Context) -> None:
@@ -26,7 +26,7 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
     if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
-        raise StagingGone("other rows are staged than were accepted")
+        raise StagingLost("other rows are staged than were accepted")
     async with ctx.db.fenced(attempt.lease, roles.PROMOTE) as tx:
         await queue.begin_promotion(tx, attempt.lease)
     writer = PromotionWriter(attempt, ctx, pipeline)

@@ -21,7 +21,7 @@ from weighbridge.uploads.parse import parse
 from weighbridge.uploads.promote import promote
 from weighbridge.uploads.stored_file import pipeline_of
 from weighbridge.uploads.threshold import check_threshold
-from weighbridge.uploads.upsert_sql import StagingGone
+from weighbridge.uploads.upsert_sql import StagingLost
 
 log = structlog.get_logger()
 
@@ -50,7 +50,7 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
             journal.handed_back(attempt.upload)
     except LeaseLost:
         journal.lease_lost(attempt.upload)
-    except StagingGone:
+    except StagingLost:
         await _settle(attempt, ctx, lambda tx: queue.restage(tx, lease))
     except RetryLater as failure:
         await _retry(attempt, ctx, failure)

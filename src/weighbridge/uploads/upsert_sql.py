@@ -37,7 +37,7 @@ class SeqRange:
         return [seq for seq in self.faults if self.after < seq <= self.upto]
 
 
-class StagingGone(Exception):
+class StagingLost(Exception):
     """Staged rows are missing: Postgres crashed, or their retention period is over. Parse the file again."""
 
 
@@ -67,7 +67,7 @@ async def upsert(
     assert row is not None
     rows, inserted, updated = row
     if rows != batch.size:
-        raise StagingGone(f"{rows} of {batch.size} staged rows of {entity.name} are there")
+        raise StagingLost(f"{rows} of {batch.size} staged rows of {entity.name} are there")
     return Changes(inserted, updated, rows - len(batch.skipped) - inserted - updated)
 
 

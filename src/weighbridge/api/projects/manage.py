@@ -32,8 +32,7 @@ from weighbridge.model.errors import NoProject
 from weighbridge.model.project import Project
 from weighbridge.model.project import ProjectStatus as Status
 from weighbridge.postgres import roles
-from weighbridge.projects import create as steps
-from weighbridge.projects import queue
+from weighbridge.projects import create, queue
 
 router = APIRouter(tags=["projects"])
 
@@ -93,7 +92,7 @@ async def list_projects(
 @needs("operate")
 async def make_project(body: ProjectIn, key: Key, app: TheApp, response: Response) -> ProjectOut:
     """Create or rename a project. Uploading the first file also creates it."""
-    project, new = await steps.make(app.db, key.workspace_id, body.project_id, body.name)
+    project, new = await create.make(app.db, key.workspace_id, body.project_id, body.name)
     response.status_code = 201 if new else 200
     return _brief(project)
 
@@ -168,7 +167,7 @@ async def retry_failed_jobs(
     project = await find(app, key, project_id)
     forced = body is not None and body.force_partial
     actor = f"key {key.id}"
-    done = await steps.retry_failed(app.db, project, force_partial=forced, actor=actor, limited=True)
+    done = await create.retry_failed(app.db, project, force_partial=forced, actor=actor, limited=True)
     skipped = [vars(each) for each in done.skipped]
     return RetriedOut.model_validate({"project_id": project.id, "retried": done.retried, "skipped": skipped})
 
@@ -190,7 +189,7 @@ async def kick_project(project_id: ProjectId, key: Key, app: TheApp) -> KickedOu
 
 async def find(app: App, key: ApiKey, project_id: int) -> Project:
     """A project of the key's workspace; one of another workspace is treated as unknown."""
-    project = await steps.find(app.db, key.workspace_id, project_id)
+    project = await create.find(app.db, key.workspace_id, project_id)
     if project is None:
         raise NoProject
     return project

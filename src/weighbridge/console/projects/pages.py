@@ -20,8 +20,7 @@ from weighbridge.model.errors import NoProject, ProcessingLocked
 from weighbridge.pipelines.keywords.tokens import normalised
 from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Tx
-from weighbridge.projects import create as steps
-from weighbridge.projects import groups, lookup, overview
+from weighbridge.projects import create, groups, lookup, overview
 from weighbridge.projects.groups import ProjectKey
 from weighbridge.projects.overview import ProjectDetails
 
@@ -69,7 +68,7 @@ async def listed(request: Request, key: Key, app: TheApp, requested: PageRequest
 @router.post("/projects")
 @layout.page("operate")
 async def make(request: Request, key: Key, app: TheApp, name: Name = "") -> Response:
-    project, _ = await steps.make(app.db, key.workspace_id, None, name)
+    project, _ = await create.make(app.db, key.workspace_id, None, name)
     return await layout.back(request, f"/projects/{project.id}", "The project is created. Add files next.")
 
 
@@ -120,7 +119,7 @@ async def shown(
 @layout.page("operate")
 async def rename(request: Request, project_id: ProjectId, key: Key, app: TheApp, name: Name = "") -> Response:
     await find(app, key, project_id)
-    await steps.make(app.db, key.workspace_id, project_id, name)
+    await create.make(app.db, key.workspace_id, project_id, name)
     return await layout.back(request, f"/projects/{project_id}", "The project is renamed.")
 
 
@@ -134,7 +133,7 @@ async def retry_failed(
     force_partial: Annotated[bool, Form()] = False,
 ) -> Response:
     project = await find(app, key, project_id)
-    done = await steps.retry_failed(
+    done = await create.retry_failed(
         app.db, project, force_partial=force_partial, actor=f"key {key.id}", limited=True
     )
     sentence = f"{counted(len(done.retried), 'file')} queued again."
