@@ -18,6 +18,7 @@ from uuid import UUID
 import structlog
 
 from weighbridge.model.errors import RetryLater
+from weighbridge.model.retry import LIVE_UPDATES_PAUSE
 from weighbridge.model.states import LIVE
 from weighbridge.postgres import roles
 from weighbridge.postgres.listen import notifications
@@ -185,7 +186,7 @@ async def _for_ever(chore: Callable[[], Awaitable[None]]) -> None:
             await chore()
         except Exception:
             log.exception("live.failed")
-            await asyncio.sleep(1)
+            await asyncio.sleep(LIVE_UPDATES_PAUSE.total_seconds())
 
 
 def _to_json(progress: live.UploadProgress) -> Message:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import structlog
 
+from weighbridge.engine.write_result import write_result
 from weighbridge.model.errors import HandBack, LeaseLost, Refused, RetryLater
-from weighbridge.model.retry import POLICIES, RESULT
+from weighbridge.model.retry import POLICIES
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
@@ -94,17 +94,12 @@ async def _fail(attempt: Attempt, ctx: Context, code: str, text: str) -> None:
 
 async def _settle(attempt: Attempt, ctx: Context, write: Callable[[Tx], Awaitable[None]]) -> bool:
     """Write the end of an attempt. Retry while the database is unavailable; if it stays so, the lease expires."""
-    for pause in RESULT.pauses():
-        try:
-            async with ctx.db.tx() as tx:
-                await write(tx)
-            return True
-        except RetryLater:
-            await asyncio.sleep(pause)
-        except LeaseLost:
-            break
-    journal.lease_lost(attempt.upload)
-    return False
+    try:
+        await write_result(ctx.db, write)
+    except (RetryLater, LeaseLost):
+        journal.lease_lost(attempt.upload)
+        return False
+    return True
 
 
 async def _reload(attempt: Attempt, ctx: Context) -> Upload:
