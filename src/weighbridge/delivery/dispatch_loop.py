@@ -40,14 +40,14 @@ class Dispatcher:
     """Makes the calls of one plan: as many at once as the limits allow; the batches of a group in order."""
 
     def __init__(
-        self, ctx: Context, outbound: Outbound, worker: str, tally: RunCounts, in_flight: InFlight
+        self, ctx: Context, outbound: Outbound, worker: str, counts: RunCounts, in_flight: InFlight
     ) -> None:
         self._outbound = outbound
-        self._tally = tally
+        self._counts = counts
         self._in_flight = in_flight
         self._signals = in_flight.signals
         self._run = Run()
-        self._prefetcher = Prefetcher(ctx, outbound, worker, tally, in_flight)
+        self._prefetcher = Prefetcher(ctx, outbound, worker, counts, in_flight)
         self._slot_batcher = SlotBatcher(outbound, in_flight, self._run)
         self._settlements = SettlementBatcher(ctx, outbound)
         self._claims: set[asyncio.Task[None]] = set()
@@ -200,8 +200,8 @@ class Dispatcher:
             for each in to_release:
                 self._release_unsent(each)
         if settled:
-            self._tally.calls += slot is not None
-            self._tally.full += slot is None
+            self._counts.calls += slot is not None
+            self._counts.full += slot is None
 
     async def _call(self, prefetched: Prefetched, slot: HeldSlot) -> tuple[CallResult, list[Prefetched]]:
         """The result, and the batches to release because of it. Both take effect before the slot is free."""
@@ -246,7 +246,7 @@ class Dispatcher:
         if settled is None:
             log.warning("Delivery not settled", batch_id=str(batch.id))
             return None
-        self._tally.add(settled)
+        self._counts.add(settled)
         counts = {"COMPLETED": settled.completed, "FAILED": settled.failed, "RETRY": settled.retry}
         journal.called(
             batch.key.provider_key,

@@ -90,7 +90,7 @@ def lease_lost(upload: Upload) -> None:
     log.warning("Lease lost", source_batch_id=upload.batch)
 
 
-def handed_back(upload: Upload) -> None:
+def job_released(upload: Upload) -> None:
     log.info("Job released", source_batch_id=upload.batch)
 
 

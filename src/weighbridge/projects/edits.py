@@ -78,7 +78,7 @@ async def unconfirm_group(editor: Editor, group: UUID) -> None:
     async with _edit(editor, "group.unconfirm") as tx:
         _there(await groups.unconfirm(tx, editor.key, group), group)
         await groups.ungroup_changed(tx, editor.key, group=group)
-        await groups.group(tx, editor.key)
+        await groups.group_ungrouped(tx, editor.key)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ async def move_keywords(editor: Editor, keywords: Sequence[str], target: MoveTar
         if group is not None:
             await groups.enter(tx, editor.key, wanted, group)
         else:
-            await groups.group(tx, editor.key)
+            await groups.group_ungrouped(tx, editor.key)
         await groups.refresh_changed(tx, editor.key)
     return group
 
@@ -118,7 +118,7 @@ async def regroup(editor: Editor, *, by_hand: bool = False) -> Grouped:
         if by_hand:
             await groups.forget_manual_moves(tx, editor.key)
         await groups.ungroup_changed(tx, editor.key)
-        return await groups.group(tx, editor.key)
+        return await groups.group_ungrouped(tx, editor.key)
 
 
 @asynccontextmanager
@@ -132,7 +132,7 @@ async def _edit(editor: Editor, action: str) -> AsyncIterator[Tx]:
 
 async def _regroup_tokens(tx: Tx, key: ProjectKey, tokens: Sequence[str]) -> None:
     await groups.ungroup_changed(tx, key, tokens=tokens)
-    await groups.group(tx, key)
+    await groups.group_ungrouped(tx, key)
 
 
 async def _tokens(words: Sequence[str], field: str) -> list[str]:

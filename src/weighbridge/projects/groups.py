@@ -70,7 +70,7 @@ async def prepare(tx: Tx) -> None:
     await tx.execute(_SQL["prepare"], (WORK_MEMORY, STATEMENT_TIMEOUT))
 
 
-async def group(tx: Tx, key: ProjectKey) -> Grouped:
+async def group_ungrouped(tx: Tx, key: ProjectKey) -> Grouped:
     """Assign every ungrouped keyword to a group, and a parent to every changed group."""
     await tx.execute(_SQL["make_ungrouped"])
     keywords = (await tx.execute(_SQL["collect_ungrouped"], key.params())).rowcount
@@ -133,7 +133,7 @@ async def confirm(tx: Tx, key: ProjectKey, group: UUID) -> bool:
 
 async def unconfirm(tx: Tx, key: ProjectKey, group: UUID) -> bool:
     """Return a group to automatic grouping, with groups of the same tokens made meanwhile. False: no such group."""
-    await tx.execute(_SQL["absorb_twin"], key.params(group=group))
+    await tx.execute(_SQL["merge_into_confirmed"], key.params(group=group))
     return await _one(tx, "unconfirm_group", key.params(group=group))
 
 

@@ -129,10 +129,10 @@ WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group
 UPDATE public.keyword_groups SET confirmed = true
 WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group)s
 
--- name: absorb_twin
+-- name: merge_into_confirmed
 -- A group with the signature of a confirmed one that was created meanwhile: its keywords move to the confirmed one, and
 -- it becomes stale and empty.
-WITH twin AS (
+WITH merged AS (
     UPDATE public.keyword_groups t SET stale = true, signature = NULL
     FROM public.keyword_groups g
     WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = %(group)s AND g.confirmed
@@ -141,7 +141,7 @@ WITH twin AS (
     RETURNING t.id
 )
 UPDATE public.group_keywords m SET group_id = %(group)s
-WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id IN (SELECT id FROM twin)
+WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id IN (SELECT id FROM merged)
 
 -- name: unconfirm_group
 UPDATE public.keyword_groups SET confirmed = false, stale = true

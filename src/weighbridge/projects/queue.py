@@ -33,13 +33,13 @@ async def make(tx: Tx, project_id: int | None, name: str | None) -> int:
     return int(row[0])
 
 
-async def find(tx: Tx, workspace_id: UUID, project_id: int) -> Project | None:
+async def get_project(tx: Tx, workspace_id: UUID, project_id: int) -> Project | None:
     params = {"workspace": workspace_id, "id": project_id, "after": 0, "limit": 1}
     found = await fetch_named(tx, _SQL["get_projects"], params)
     return Project(**found[0]) if found else None
 
 
-async def page(tx: Tx, workspace_id: UUID, after: int, limit: int) -> list[Project]:
+async def get_projects(tx: Tx, workspace_id: UUID, after: int, limit: int) -> list[Project]:
     """A workspace's projects by number, one page at a time."""
     params = {"workspace": workspace_id, "id": None, "after": after, "limit": limit}
     return [Project(**row) for row in await fetch_named(tx, _SQL["get_projects"], params)]

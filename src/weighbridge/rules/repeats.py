@@ -160,7 +160,7 @@ def _classify(db: Any, plan: CheckPlan, headers: list[str], *, some_rejected: bo
         SELECT no, list_filter([{", ".join(names)}], lambda name: name IS NOT NULL) AS columns,
             bool_or(rejected) AS incomplete, false AS breakdown, NULL::INTEGER AS unclear_line
         FROM compared WHERE NOT is_copy GROUP BY no HAVING count(*) > 1""")
-    distinguishing, certain = sum_breakdowns.find(db, plan, headers)
+    distinguishing, certain = sum_breakdowns.mark_contradictions(db, plan, headers)
     by = list(distinguishing.values())
     totals: dict[str, str] = {}
     if distinguishing:

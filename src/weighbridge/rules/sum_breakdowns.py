@@ -38,7 +38,7 @@ _MEASURE = re.compile(
 _LARGEST = {int: 2**63 - 1, Decimal: 999_999_999_999}  # maximum of each type
 
 
-def find(db: Any, plan: CheckPlan, headers: list[str]) -> tuple[dict[int, str], bool]:
+def mark_contradictions(db: Any, plan: CheckPlan, headers: list[str]) -> tuple[dict[int, str], bool]:
     """Mark the keys in `contradictions` that are broken down. Returns the columns that distinguish their parts, if any.
 
     `headers` are the names of the cells in `compared`. The second result: are the records certainly parts? If they

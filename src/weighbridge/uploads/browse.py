@@ -68,7 +68,7 @@ class SentAgain:
     last_at: datetime
 
 
-async def page(tx: Tx, workspace_id: UUID, which: UploadFilter, limit: int) -> list[Upload]:
+async def page_of_uploads(tx: Tx, workspace_id: UUID, which: UploadFilter, limit: int) -> list[Upload]:
     """A page of uploads."""
     rows = await fetch_all(
         tx,

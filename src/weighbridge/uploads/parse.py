@@ -224,7 +224,7 @@ async def _finish(
         await staging.add_groups(tx, grouped.batches)
         await queue.finish_staging(tx, attempt.lease, found)
         for code, message in checked.warnings.items():
-            await rejections.warn(tx, attempt.lease, (WHOLE_FILE, checked.header_line), code, message)
+            await rejections.add_warning(tx, attempt.lease, (WHOLE_FILE, checked.header_line), code, message)
     journal.row_errors(attempt.upload, first, checked.bins.rejected)
 
 

@@ -107,10 +107,12 @@ async def rows(tx: Tx, pipeline: Pipeline, upload: Upload, page: Page) -> list[P
 async def _spans(tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload) -> tuple[list[Span], int]:
     """Ranges to compare, and the number of rows that need no comparison because receipts say they are in production."""
     last = upload.staged.get(entity.name, 0)
-    runs = await unchanged_groups.current_runs(tx, pipeline, upload.scope) if entity is pipeline.grain else []
-    edges = [0, *chain.from_iterable(runs), last]
+    ranges = (
+        await unchanged_groups.current_groups(tx, pipeline, upload.scope) if entity is pipeline.grain else []
+    )
+    edges = [0, *chain.from_iterable(ranges), last]
     between = zip(edges[::2], edges[1::2], strict=True)
-    return [(after, upto) for after, upto in between if after < upto], sum(b - a for a, b in runs)
+    return [(after, upto) for after, upto in between if after < upto], sum(b - a for a, b in ranges)
 
 
 def _windows(spans: Iterable[Span], after: int) -> Iterator[Span]:

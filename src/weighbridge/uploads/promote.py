@@ -68,7 +68,7 @@ async def _reject_parts(attempt: Attempt, ctx: Context, failed: set[int]) -> lis
                 f"The sum of this record and others was not written (see line {part.line}). Load all of these "
                 "records together."
             )
-            await rejections.add(
+            await rejections.add_rejection(
                 tx,
                 attempt.lease,
                 Rejection(part.row_index, part.line, "promote", None, "sum_not_written", message, None),

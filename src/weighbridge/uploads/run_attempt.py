@@ -41,13 +41,13 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
                 journal.put_on_hold(attempt.upload)
             return
         if not promotes:
-            await _settle(attempt, ctx, lambda tx: queue.hand_over(tx, lease))
+            await _settle(attempt, ctx, lambda tx: queue.release_staged(tx, lease))
             return
         with journal.timed("promote", attempt.upload.pipeline):
             await promote(attempt, ctx)
     except HandBack:
         if await _settle(attempt, ctx, lambda tx: queue.release(tx, lease, queue.Release())):
-            journal.handed_back(attempt.upload)
+            journal.job_released(attempt.upload)
     except LeaseLost:
         journal.lease_lost(attempt.upload)
     except StagingLost:

@@ -82,7 +82,9 @@ async def missing(tx: Tx, entity: Entity, scope: Scope) -> set[UUID]:
     return {row[0] for row in rows}
 
 
-async def orphans(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope, lost: set[UUID]) -> list[int]:
+async def rows_without_parent(
+    tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope, lost: set[UUID]
+) -> list[int]:
     """Seqs of rows whose key references a missing parent: without it they would be different rows."""
     found: list[int] = []
     for ref in (ref for ref in entity.refs if ref.name in entity.key):

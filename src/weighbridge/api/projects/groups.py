@@ -12,7 +12,7 @@ from weighbridge.access.keys import ApiKey
 from weighbridge.api import cursor
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.error_responses import documented
-from weighbridge.api.projects.manage import NOT_THERE, After, ProjectId, find
+from weighbridge.api.projects.manage import NOT_THERE, After, ProjectId, find_project
 from weighbridge.api.projects.models import (
     KeywordGroupOut,
     KeywordGroupsOut,
@@ -60,7 +60,7 @@ async def list_groups(
 ) -> KeywordGroupsOut:
     """List the project's groups, ordered by parent keyword."""
     behind = cursor.read("after", after, groups.GroupCursor, str, UUID)
-    await find(app, key, project_id)
+    await find_project(app, key, project_id)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await groups.groups(tx, ProjectKey(key.workspace_id, project_id), behind, limit + 1)
     page, last = cursor.page(found, limit)
@@ -76,7 +76,7 @@ async def list_groups(
 @needs("read")
 async def get_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> KeywordGroupOut:
     """One group. Its keywords: `/api/projects/{project_id}/keywords?group_id=…`."""
-    await find(app, key, project_id)
+    await find_project(app, key, project_id)
     return await _group(app, key, project_id, group_id)
 
 
@@ -96,7 +96,7 @@ async def list_keywords(
 ) -> KeywordsOut:
     """List the project's keywords in alphabetical order."""
     behind = cursor.read("after", after, str, str) or ""
-    await find(app, key, project_id)
+    await find_project(app, key, project_id)
     if group_id is not None:
         await _group(app, key, project_id, group_id)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
@@ -115,7 +115,7 @@ async def list_keywords(
 @needs("read")
 async def list_merges(project_id: ProjectId, key: Key, app: TheApp) -> MergesOut:
     """List the merged words."""
-    await find(app, key, project_id)
+    await find_project(app, key, project_id)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         return _merges(await groups.merges(tx, ProjectKey(key.workspace_id, project_id)))
 

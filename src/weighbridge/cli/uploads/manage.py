@@ -51,7 +51,7 @@ def listing(
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         async with app.db.tx() as tx:
-            return await queue.recent(tx, workspace_id, status=_status(status), limit=limit)
+            return await queue.recent_uploads(tx, workspace_id, status=_status(status), limit=limit)
 
     found = with_app(work)
     if as_json:

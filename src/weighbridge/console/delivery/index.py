@@ -114,7 +114,7 @@ async def shown(
         recent_calls = await ledger.recent_counts(tx, [each.key for each in statuses])
         errors = await ledger.errors(tx, watched)
         recent = await ledger.recent(tx, watched, CALLS)
-        known = await sites.page(tx, key.workspace_id, "", SITES)
+        known = await sites.get_sites(tx, key.workspace_id, "", SITES)
         providers = await sites.providers(tx)
     async with app.db.tx(roles.DELIVER) as tx:
         shares = await _forecast(tx, app)

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, Response
 
 from weighbridge.api import cursor
 from weighbridge.api.access import Key, TheApp
-from weighbridge.api.projects.manage import ProjectId, find
+from weighbridge.api.projects.manage import ProjectId, find_project
 from weighbridge.console import filters, layout
 from weighbridge.console.listing import PageRequest, PageRequested, href, paged
 from weighbridge.model.counts import counted
@@ -118,7 +118,7 @@ async def shown(
 @router.post("/projects/{project_id}/name")
 @layout.page("operate")
 async def rename(request: Request, project_id: ProjectId, key: Key, app: TheApp, name: Name = "") -> Response:
-    await find(app, key, project_id)
+    await find_project(app, key, project_id)
     await create.make(app.db, key.workspace_id, project_id, name)
     return await layout.back(request, f"/projects/{project_id}", "The project is renamed.")
 
@@ -132,7 +132,7 @@ async def retry_failed(
     app: TheApp,
     force_partial: Annotated[bool, Form()] = False,
 ) -> Response:
-    project = await find(app, key, project_id)
+    project = await find_project(app, key, project_id)
     done = await create.retry_failed(
         app.db, project, force_partial=force_partial, actor=f"key {key.id}", limited=True
     )

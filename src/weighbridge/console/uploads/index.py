@@ -82,7 +82,7 @@ async def show(
     )
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         counts = await browse.state_counts(tx, key.workspace_id)
-        found = await browse.page(tx, key.workspace_id, wanted, requested.size + 1)
+        found = await browse.page_of_uploads(tx, key.workspace_id, wanted, requested.size + 1)
         rows = found[: requested.size]
         again = await browse.sent_again(tx, [upload.id for upload in rows])
     cut = len(found) > len(rows)
@@ -157,8 +157,8 @@ async def _choices(app: App, key: ApiKey, pipeline: str | None, project: int | N
     """The choices of the upload form."""
     known = app.ctx.pipelines
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
-        of_sites = await sites.page(tx, key.workspace_id, "", 200)
-        of_projects = await queue.page(tx, key.workspace_id, 0, 200)
+        of_sites = await sites.get_sites(tx, key.workspace_id, "", 200)
+        of_projects = await queue.get_projects(tx, key.workspace_id, 0, 200)
     return {
         "pipelines": sorted(known),
         "platforms": sorted({profile.name for each in known.values() for profile in each.profiles}),
