@@ -8,7 +8,7 @@ const EVERY = 1000, CUT_OFF = 5000, SLOW = 15000, AT_MOST_EVERY = 350, FETCH_TIM
 const AWAY = "You are offline. Waiting for the network…";
 const regions = (root) => [...root.querySelectorAll("[data-fresh]")];
 const connection = document.getElementById("connection");
-let heard = false, looking = false, again = false, timer = 0, last = 0, failures = 0;
+let streaming = false, looking = false, again = false, timer = 0, last = 0, failures = 0;
 
 // One refresh at a time; requests that arrive meanwhile become one more refresh.
 async function look() {
@@ -32,7 +32,7 @@ async function look() {
 }
 
 const sourceOf = (region) => region.dataset.src || location.pathname + location.search;
-const twin = (doc, region) => doc.querySelector(`[data-fresh="${region.dataset.fresh || "-"}"]`) || doc.getElementById(region.id);
+const counterpart = (doc, region) => doc.querySelector(`[data-fresh="${region.dataset.fresh || "-"}"]`) || doc.getElementById(region.id);
 
 // Of an endless list, refresh only the pages near the viewport; scrolling triggers a refresh.
 function inReach(region) {
@@ -48,7 +48,7 @@ async function renew(source) {
   if (token) document.querySelector("meta[name=csrf]").content = token.content;
   for (const region of regions(document)) {
     if (sourceOf(region) !== source) continue;
-    const next = twin(doc, region);
+    const next = counterpart(doc, region);
     if (next) morph(region, next);
   }
   watchLinks();
@@ -67,7 +67,7 @@ const slow = () => regions(document).some((region) => region.hasAttribute("data-
 function plan() {
   clearTimeout(timer);
   if (document.hidden && !active()) return;
-  const pause = failures ? Math.min(EVERY * 2 ** failures, SLOW) : active() ? EVERY : !heard ? CUT_OFF : slow() ? SLOW : 0;
+  const pause = failures ? Math.min(EVERY * 2 ** failures, SLOW) : active() ? EVERY : !streaming ? CUT_OFF : slow() ? SLOW : 0;
   if (pause) timer = setTimeout(look, pause);
 }
 
@@ -139,15 +139,15 @@ let events = null;
 function listen() {
   events?.close();
   const stream = events = new EventSource("/api/live");
-  for (const kind of ["snapshot", "upload", "IngestionCompleteEvent"]) stream.addEventListener(kind, () => { heard = true; soon(); });
+  for (const kind of ["snapshot", "upload", "IngestionCompleteEvent"]) stream.addEventListener(kind, () => { streaming = true; soon(); });
   stream.onerror = () => {
-    if (heard) { heard = false; soon(); }
+    if (streaming) { streaming = false; soon(); }
     if (stream.readyState === EventSource.CLOSED && stream === events) setTimeout(() => stream === events && listen(), 5000);
   };
 }
 
 function seen() {
-  if (document.hidden) { events?.close(); events = null; heard = false; } else { listen(); soon(); }
+  if (document.hidden) { events?.close(); events = null; streaming = false; } else { listen(); soon(); }
 }
 
 localTimes(document);
