@@ -29,8 +29,8 @@ import psycopg
 
 from weighbridge.app import App, open_app
 from weighbridge.delivery.deliver import deliver
+from weighbridge.delivery.deliverer import Deliverer, collect_less
 from weighbridge.delivery.vault import Vault, new_key
-from weighbridge.delivery.worker import Deliverer, collect_less
 from weighbridge.observe import logs, metrics
 from weighbridge.settings import read
 

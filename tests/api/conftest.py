@@ -128,7 +128,7 @@ class Keywords:
         """Run the project until nothing is left to do."""
         workspace = await self._workspace()
         async with self.app.db.tx() as tx:
-            project = await projects_queue.find(tx, workspace, self.project)
+            project = await projects_queue.get_project(tx, workspace, self.project)
         assert project is not None
         assert await kick(self.app.ctx, WorkerOptions(), project)
 

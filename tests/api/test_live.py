@@ -112,7 +112,7 @@ async def test_a_stream_that_is_never_silent_ends_all_the_same(
     with hub.subscribed(workspace) as subscriber, contextlib.suppress(live.RequestRefused):
         async for message in live._messages(subscriber, lambda: live.admit(app, secret, "read")):
             heard.append((seconds, message["type"]))
-            subscriber.tell({"type": "upload"})
+            subscriber.send({"type": "upload"})
             if seconds == 2:
                 await _revoke(app)
             seconds += 1

@@ -70,7 +70,7 @@ def make_key(db: Database, workspace: UUID) -> MakeKey:
 async def left_behind(db: Database, server: Server, workspace: UUID) -> list[Any]:
     """What intake left of the workspace: rows, blobs, scratch files."""
     async with db.tx() as tx:
-        rows = await queue.recent(tx, workspace, limit=10)
+        rows = await queue.recent_uploads(tx, workspace, limit=10)
     return [*rows, *(server.home / "blobs").glob(f"{workspace}/*"), *(server.home / "scratch").iterdir()]
 
 

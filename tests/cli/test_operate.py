@@ -150,5 +150,5 @@ def test_the_command_line_alone_loads_nothing_heavy() -> None:
 
 def test_a_command_that_reads_no_file_loads_nothing_that_only_files_need() -> None:
     """Most of them: they list, show and deliver, and nobody waits for a third of a second more."""
-    every = loaded_with("weighbridge.app", "weighbridge.delivery.worker", "weighbridge.engine.options")
+    every = loaded_with("weighbridge.app", "weighbridge.delivery.deliverer", "weighbridge.engine.options")
     assert {"duckdb", "pyarrow", "numpy", "fastapi", "uvicorn"}.isdisjoint(every)

@@ -204,8 +204,12 @@ async def test_a_file_that_waits_for_the_store_is_under_way(
 
     async with app.db.tx("weighbridge_tenant", workspace) as tx:
         standing = await browse.state_counts(tx, workspace)
-        others = await browse.page(tx, workspace, browse.Filter((Status.PENDING,), deferred=False), 10)
-        theirs = await browse.page(tx, workspace, browse.Filter((Status.PENDING,), deferred=True), 10)
+        others = await browse.page_of_uploads(
+            tx, workspace, browse.UploadFilter((Status.PENDING,), deferred=False), 10
+        )
+        theirs = await browse.page_of_uploads(
+            tx, workspace, browse.UploadFilter((Status.PENDING,), deferred=True), 10
+        )
     assert (standing.uploaded, standing.queued, standing.running) == (3, 1, 2)
     assert [upload.id for upload in others] == [queued]
     assert [upload.id for upload in theirs] == [waits]

@@ -16,9 +16,9 @@ from tests.engine.steps import claim as attempt_of
 from tests.observe.conftest import Lines, lines
 from weighbridge.delivery import queue
 from weighbridge.delivery.context import Context
+from weighbridge.delivery.deliverer import Deliverer
 from weighbridge.delivery.providers.base import Batch
-from weighbridge.delivery.queue import Group
-from weighbridge.delivery.worker import Deliverer
+from weighbridge.delivery.queue import DueGroup
 from weighbridge.model.delivery import Outcome
 from weighbridge.observe import metrics
 from weighbridge.postgres.transactions import Database
@@ -148,7 +148,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     groups = queue.groups
 
-    async def counted(*asked: Any) -> list[Group]:
+    async def counted(*asked: Any) -> list[DueGroup]:
         found.append(1)
         return await groups(*asked)
 

@@ -1,4 +1,4 @@
-"""The times that the SQL functions of delivery decide by are those of the table of retry policies."""
+"""The numbers that SQL functions decide by are those of the table of retry policies."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from pathlib import Path
 import pytest
 
 import weighbridge.delivery
+import weighbridge.engine
 from weighbridge.model.retry import (
+    ANNOUNCEMENT,
     BREAKER_FAILURES,
     BREAKER_JITTER,
     BREAKER_PAUSE,
     CONFIRMATION_PAUSE,
+    CONVERSION,
     PARKED_JITTER,
     STUCK_MINUTES,
     UNCOUNTED_JITTER,
 )
 
-FUNCTIONS = Path(weighbridge.delivery.__file__).with_name("functions.sql").read_text()
+FUNCTIONS = "\n".join(
+    Path(str(subject.__file__)).with_name("functions.sql").read_text()
+    for subject in (weighbridge.engine, weighbridge.delivery)
+)
 SECOND = timedelta(seconds=1)  # the unit of pause_seconds
 
 
@@ -40,6 +46,14 @@ def body(function: str) -> str:
 def test_pauses_in_sql_are_those_of_the_table(function: str, expected: list[timedelta]) -> None:
     found = re.findall(r"INTERVAL '(\d+) (second|minute|hour|day)s?'", body(function))
     assert [timedelta(**{f"{unit}s": int(number)}) for number, unit in found] == expected
+
+
+def test_the_pauses_of_a_conversion_grow_by_the_factor_of_the_table() -> None:
+    assert re.findall(r"power\((\d+),", body("settle_conversions")) == [str(CONVERSION.factor)]
+
+
+def test_an_event_is_given_up_after_as_many_retries_as_the_table_has() -> None:
+    assert re.findall(r"failures \+ 1 > (\d+)", body("recover_event_delivery")) == [str(ANNOUNCEMENT.tries)]
 
 
 def test_the_breaker_opens_after_as_many_failures_as_the_table_has() -> None:

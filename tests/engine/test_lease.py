@@ -119,7 +119,7 @@ async def test_an_expired_lease_is_taken_over_and_its_holder_can_change_nothing(
     with pytest.raises(LeaseLost):
         async with db.fenced(old, "weighbridge_parse"):
             raise AssertionError("the fence let a lost lease in")
-    for verdict in (queue.hand_over, queue.restage):
+    for verdict in (queue.release_staged, queue.restage):
         with pytest.raises(LeaseLost):
             async with db.tx() as tx:
                 await verdict(tx, old)

@@ -30,7 +30,7 @@ class Writer:
 
     async def would_skip(self) -> bool:
         async with self.db.tx() as tx:
-            return await unchanged_groups.unchanged_runs(tx, ads.pipeline, self.scope, 0) == [(0, 10)]
+            return await unchanged_groups.matching_groups(tx, ads.pipeline, self.scope, 0) == [(0, 10)]
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from tests.engine.steps import claim
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
+from weighbridge.uploads.operator_retry import reopen
 from weighbridge.uploads.receive import Received
-from weighbridge.uploads.retry import reopen
 
 from .conftest import BATCH, ROW, Lines, Load, Query, Send, case, judgments
 

@@ -89,6 +89,6 @@ async def test_a_staged_run_that_waits_for_its_promotion_is_not_stale(
 ) -> None:
     await send(judgments(ROW), batch=BATCH)
     attempt = await parse_by_hand(ctx)
-    query("SELECT weighbridge.hand_over(%s)", (attempt.lease.token,))
+    query("SELECT weighbridge.release_staged(%s)", (attempt.lease.token,))
     clock.forward(hours=2)
     assert query("SELECT count(*) FROM ingest.v_stale_runs") == [(0,)]

@@ -119,7 +119,7 @@ async def test_a_worker_that_wakes_up_afterwards_can_change_nothing(
     with pytest.raises(LeaseLost):
         async with db.fenced(asleep.lease, "weighbridge_promote") as tx:
             await tx.execute("UPDATE judgments SET county = 'Nowhere'")
-    for verdict in (queue.hand_over, queue.restage, queue.begin_promotion):
+    for verdict in (queue.release_staged, queue.restage, queue.begin_promotion):
         with pytest.raises(LeaseLost):
             async with db.tx() as tx:
                 await verdict(tx, asleep.lease)

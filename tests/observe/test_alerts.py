@@ -21,7 +21,7 @@ from weighbridge.model.errors import ConfigError
 from weighbridge.model.states import Status
 from weighbridge.observe.alerts import Alerts
 from weighbridge.uploads import figures
-from weighbridge.uploads.retry import dismiss, reopen
+from weighbridge.uploads.operator_retry import dismiss, reopen
 from weighbridge.worker import Worker, run_until
 
 LEASE = timedelta(seconds=60)

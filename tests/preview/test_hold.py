@@ -20,8 +20,8 @@ from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Changes
 from weighbridge.uploads import preview, queue
+from weighbridge.uploads.operator_retry import reopen
 from weighbridge.uploads.retention import clean
-from weighbridge.uploads.retry import reopen
 from weighbridge.uploads.run_attempt import work
 from weighbridge.worker import Worker
 

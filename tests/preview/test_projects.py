@@ -27,7 +27,7 @@ BOOTS = keyword_file([("blue boot", 7), ("red shoe", 12)])
 
 async def the_project(ctx: Context, workspace: UUID) -> Any:
     async with ctx.db.tx() as tx:
-        return await queue.find(tx, workspace, 1)
+        return await queue.get_project(tx, workspace, 1)
 
 
 async def test_a_held_preview_locks_no_project_and_is_none_of_its_files(

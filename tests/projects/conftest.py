@@ -135,10 +135,10 @@ def waited_for(query: Callable[..., Any]) -> Callable[[psycopg.Connection], bool
 
 
 @pytest.fixture
-def take_up(ctx: Context) -> Callable[..., Awaitable[projects_queue.Run]]:
+def take_up(ctx: Context) -> Callable[..., Awaitable[projects_queue.ClaimedProject]]:
     """`await take_up()`: lease a project as a worker does who then falls silent."""
 
-    async def take_up(**wishes: Any) -> projects_queue.Run:
+    async def take_up(**wishes: Any) -> projects_queue.ClaimedProject:
         async with ctx.db.tx() as tx:
             return await projects_queue.claim(tx, wish(ctx, **wishes))
 

@@ -37,13 +37,13 @@ from uuid import UUID
 from weighbridge.app import open_app
 from weighbridge.observe.logs import configure
 from weighbridge.settings import read
-from weighbridge.projects.create import find
+from weighbridge.projects.create import find_project
 from weighbridge.worker import kick
 from weighbridge.engine.options import WorkerOptions
 
 async def main():
     async with open_app(read()) as app:
-        project = await find(app.db, UUID(sys.argv[1]), 1)
+        project = await find_project(app.db, UUID(sys.argv[1]), 1)
         print("ready", flush=True)
         while sys.stdin.readline():
             print(await kick(app.ctx, WorkerOptions(), project), flush=True)

@@ -13,8 +13,8 @@ from weighbridge.delivery.context import Context
 from weighbridge.model.errors import NoProject, RequestRefused
 from weighbridge.projects import edits
 from weighbridge.projects import groups as projects_groups
-from weighbridge.projects.edits import Editor, Target
-from weighbridge.projects.groups import Group, ProjectKey
+from weighbridge.projects.edits import Editor, MoveTarget
+from weighbridge.projects.groups import KeywordGroup, ProjectKey
 
 SHOES = [("blue shoes", 10), ("shoes blue", 90), ("blue sneaker", 40), ("red hat", 5), ("red hats", 7)]
 ReadGroups = Callable[..., Awaitable[Groups]]
@@ -31,10 +31,10 @@ async def loaded(send: Send, work: Work) -> None:
 
 
 @pytest.fixture
-def group_of(ctx: Context, workspace: UUID) -> Callable[[str], Awaitable[Group]]:
+def group_of(ctx: Context, workspace: UUID) -> Callable[[str], Awaitable[KeywordGroup]]:
     """The group of the parent."""
 
-    async def group_of(parent: str) -> Group:
+    async def group_of(parent: str) -> KeywordGroup:
         async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
             found = await projects_groups.groups(tx, ProjectKey(workspace, 1), None, 100)
         return next(group for group in found if group.parent == parent)
@@ -157,7 +157,8 @@ async def test_a_moved_keyword_stays_where_it_was_put(
 ) -> None:
     hats = await group_of("red hats")
     assert (
-        await edits.move_keywords(editor, ["Blue  Sneaker", "SHOES BLUE"], Target(group=hats.id)) == hats.id
+        await edits.move_keywords(editor, ["Blue  Sneaker", "SHOES BLUE"], MoveTarget(group=hats.id))
+        == hats.id
     )
     moved = {
         "shoes blue": ("blue sneaker", "red hat", "red hats", "shoes blue"),
@@ -167,7 +168,7 @@ async def test_a_moved_keyword_stays_where_it_was_put(
     await edits.regroup(editor)
     await work(await send(keyword_file([("blue sneaker", 41)]), "b.csv"))
     assert await groups() == moved
-    await edits.move_keywords(editor, ["blue sneaker"], Target())
+    await edits.move_keywords(editor, ["blue sneaker"], MoveTarget())
     assert (await groups())["blue sneaker"] == ("blue sneaker",)
     await edits.regroup(editor, by_hand=True)
     assert (await groups())["shoes blue"] == ("blue shoes", "shoes blue")
@@ -177,11 +178,11 @@ async def test_a_moved_keyword_stays_where_it_was_put(
 async def test_keywords_can_be_put_into_a_group_of_ones_own(
     editor: Editor, group_of: Any, groups: ReadGroups
 ) -> None:
-    group = await edits.move_keywords(editor, ["red hat", "blue shoes"], Target(new_name="Gifts"))
+    group = await edits.move_keywords(editor, ["red hat", "blue shoes"], MoveTarget(new_name="Gifts"))
     made = await group_of("blue shoes")
     assert (made.id, made.name, made.tokens, made.keywords, made.volume) == (group, "Gifts", None, 2, 15)
     assert (await groups())["red hats"] == ("red hats",)
-    await edits.move_keywords(editor, ["red hat", "blue shoes"], Target())  # nothing is left of it
+    await edits.move_keywords(editor, ["red hat", "blue shoes"], MoveTarget())  # nothing is left of it
     assert {len(keywords) for keywords in (await groups()).values()} == {2, 1}
 
 
@@ -220,9 +221,9 @@ REFUSED: list[tuple[Callable[[Editor], Awaitable[object]], str, str]] = [
     (lambda e: edits.rename_group(e, UUID(int=1), " "), "invalid_name", "expected 1 to 200 printable characters"),
     (lambda e: edits.confirm_group(e, UUID(int=1)), "unknown_group", f"no group {UUID(int=1)}"),
     (lambda e: edits.unconfirm_group(e, UUID(int=1)), "unknown_group", f"no group {UUID(int=1)}"),
-    (lambda e: edits.move_keywords(e, ["green tie"], Target()), "unknown_keyword", "no keyword 'green tie'"),
+    (lambda e: edits.move_keywords(e, ["green tie"], MoveTarget()), "unknown_keyword", "no keyword 'green tie'"),
     (
-        lambda e: edits.move_keywords(e, ["red hat"], Target(group=UUID(int=1))),
+        lambda e: edits.move_keywords(e, ["red hat"], MoveTarget(group=UUID(int=1))),
         "unknown_group",
         f"no group {UUID(int=1)}",
     ),

@@ -141,7 +141,7 @@ async def test_senders_and_the_run_do_not_wait_for_each_other(
 HAND_OVER_AGAIN = HAND_OVER.replace("SELECT", "SELECT reason FROM").replace("sha256('b')", "%s")
 
 
-async def _claim_job(ctx: Context, run: queue.Run) -> Any:
+async def _claim_job(ctx: Context, run: queue.ClaimedProject) -> Any:
     assert run.lease is not None
     async with ctx.db.tx() as tx:
         return await queue.claim_job(tx, run.lease, wish(ctx))
@@ -281,7 +281,7 @@ async def test_a_live_lease_locks_and_one_that_ran_out_does_not(
 LAST_RUN = "SELECT outcome FROM weighbridge.attempts WHERE queue = 'projects' ORDER BY opened_at DESC LIMIT 1"
 
 
-async def _release(ctx: Context, run: queue.Run) -> None:
+async def _release(ctx: Context, run: queue.ClaimedProject) -> None:
     assert run.lease is not None
     async with ctx.db.tx() as tx:
         await queue.release(tx, run.lease, wish(ctx), anyway=False)

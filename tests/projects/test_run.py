@@ -175,7 +175,7 @@ async def test_a_failed_file_that_is_sent_again_is_one_file(
     now = (await standing()).as_dict()
     assert (now["uploadedFiles"], now["failed_jobs"]) == (["bad again.csv"], 1)
     async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
-        project = await queue.find(tx, workspace, 1)
+        project = await queue.get_project(tx, workspace, 1)
     assert project is not None
     retried = await retry_failed(ctx.db, project, force_partial=False, actor="test")
     assert retried.retried == (tries[1].upload_id,)

@@ -221,7 +221,7 @@ class Queue(QueueModel):
         attempt = data.draw(st.sampled_from(self._idle()))
         ways = {
             Status.PROCESSING: [self._release, self._fail],
-            Status.STAGING_COMPLETE: [self._release, self._hand_over],
+            Status.STAGING_COMPLETE: [self._release, self._release_staged],
             Status.PROMOTING: [self._release, self._fail],
         }[attempt.piece.status]
         data.draw(st.sampled_from(ways))(attempt, data)
@@ -240,8 +240,8 @@ class Queue(QueueModel):
         self._tx(lambda tx: queue.fail(tx, attempt.lease, "code", "text"))
         self._move(attempt.piece, Status.FAILED)
 
-    def _hand_over(self, attempt: Try, _: st.DataObject) -> None:
-        self._tx(lambda tx: queue.hand_over(tx, attempt.lease))
+    def _release_staged(self, attempt: Try, _: st.DataObject) -> None:
+        self._tx(lambda tx: queue.release_staged(tx, attempt.lease))
 
     @precondition(lambda self: self._idle(Status.STAGING_COMPLETE, Status.PROMOTING))
     @rule(data=st.data(), changed=st.booleans(), again=st.booleans())
@@ -400,7 +400,7 @@ class Queue(QueueModel):
 _WRITES: list[Callable[[Tx, Lease], Awaitable[None]]] = [
     lambda tx, lease: queue.release(tx, lease, Release()),
     lambda tx, lease: queue.fail(tx, lease, "code", "text"),
-    lambda tx, lease: queue.hand_over(tx, lease),
+    lambda tx, lease: queue.release_staged(tx, lease),
     lambda tx, lease: queue.restage(tx, lease),
     lambda tx, lease: queue.begin_staging(tx, lease, b""),
     lambda tx, lease: queue.note_rows_read(tx, lease, 7),

@@ -17,7 +17,7 @@ from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.rules.record_source import SMALL
 from weighbridge.uploads import fixed_rows
-from weighbridge.uploads.retry import reopen
+from weighbridge.uploads.operator_retry import reopen
 from weighbridge.worker import run_until
 
 from .conftest import Download, Load, Query, Send, changed, table, written

@@ -15,8 +15,8 @@ from weighbridge.model.upload import Upload
 from weighbridge.postgres import pipeline_tables
 from weighbridge.uploads import fixed_rows
 from weighbridge.uploads.fixed_rows import Rejects
+from weighbridge.uploads.operator_retry import reopen
 from weighbridge.uploads.preview import promote_on_hold
-from weighbridge.uploads.retry import reopen
 
 from .conftest import Download, Load, Query, changed, table
 

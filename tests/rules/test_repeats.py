@@ -10,7 +10,7 @@ import pytest
 
 from rules.checking import check_text, meta
 from weighbridge import Entity, Field, Pipeline
-from weighbridge.model.capacity import Capacity
+from weighbridge.model.column_limits import ColumnLimits
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.upload import Bins
@@ -279,18 +279,20 @@ TILLS = Pipeline(
     [
         (
             2_000_000_000,
-            Capacity("integer", least=-(2**31), most=2**31 - 1),
+            ColumnLimits("integer", least=-(2**31), most=2**31 - 1),
             "as its column is integer, got 4000000000",
         ),
         (5 * 10**18, None, "got 10000000000000000000 for lines 2, 3"),
     ],
 )
 def test_a_sum_that_its_column_cannot_hold_refuses_the_file(
-    sold: int, limit: Capacity | None, shown: str
+    sold: int, limit: ColumnLimits | None, shown: str
 ) -> None:
     text = f"till,sold,who\n7,{sold},m\n7,{sold},d\n8,1,d\n"
     with pytest.raises(FileRefused) as refused:
-        check_text(text, None, pipeline=TILLS, options=SUM, capacities={"till.sold": limit} if limit else {})
+        check_text(
+            text, None, pipeline=TILLS, options=SUM, column_limits={"till.sold": limit} if limit else {}
+        )
     assert refused.value.code == "sum_too_large"
     assert refused.value.message.startswith("sold: expected ")
     assert shown in refused.value.message

@@ -17,7 +17,7 @@ from rules.cells import agree, check, pipeline, values
 from rules.checking import check_text
 from tests.proof.workers import LONG
 from weighbridge import Normaliser, n
-from weighbridge.model.capacity import Capacity
+from weighbridge.model.column_limits import ColumnLimits
 from weighbridge.model.errors import FileRefused
 from weighbridge.rules import currencies, record_source
 
@@ -389,18 +389,18 @@ def test_a_refusal_names_the_option_that_resolves_it() -> None:
 
 # What the production column holds ---------------------------------------------------------------------------
 
-CENTS = Capacity("numeric(10,2)", places=2, below=Decimal(10) ** 8)
-DOUBLE = Capacity("double precision", digits=15)
-SMALL = Capacity("smallint", least=-32768, most=32767)
-SHORT = Capacity("character varying(3)", max_length=3)
-MILLI = Capacity("timestamp(3) with time zone", places=3)
+CENTS = ColumnLimits("numeric(10,2)", places=2, below=Decimal(10) ** 8)
+DOUBLE = ColumnLimits("double precision", digits=15)
+SMALL = ColumnLimits("smallint", least=-32768, most=32767)
+SHORT = ColumnLimits("character varying(3)", max_length=3)
+MILLI = ColumnLimits("timestamp(3) with time zone", places=3)
 
 
 @pytest.mark.parametrize(
-    ("kind", "capacity", "cells", "codes"),
+    ("kind", "limits", "cells", "codes"),
     [
         (Decimal, CENTS, ["1.50", "1.505", "99999999.99", "100000000"], ["too_many_digits"] * 2),
-        (Decimal, Capacity("bigint", places=0), ["2", "2.5", "3.000000"], ["too_many_digits"]),
+        (Decimal, ColumnLimits("bigint", places=0), ["2", "2.5", "3.000000"], ["too_many_digits"]),
         (Decimal, DOUBLE, ["123456789012.123", "123456789012.1234"], ["too_many_digits"]),
         (int, SMALL, ["32767", "32768", "-32768", "-32769"], ["out_of_range"] * 2),
         (str, SHORT, ["äöü", "äöüß", "abc"], ["too_long"]),
@@ -408,8 +408,8 @@ MILLI = Capacity("timestamp(3) with time zone", places=3)
     ],
 )
 def test_a_value_that_its_column_would_change_is_rejected(
-    kind: type, capacity: Capacity, cells: list[str], codes: list[str]
+    kind: type, limits: ColumnLimits, cells: list[str], codes: list[str]
 ) -> None:
-    outcome = check(cells, kind, options={"decimal": "."}, capacities={"one.value": capacity})
+    outcome = check(cells, kind, options={"decimal": "."}, column_limits={"one.value": limits})
     assert outcome.codes == codes
-    assert all(f"as its column is {capacity.sql_type}" in each["message"] for each in outcome.rejections)
+    assert all(f"as its column is {limits.sql_type}" in each["message"] for each in outcome.rejections)

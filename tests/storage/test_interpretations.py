@@ -19,7 +19,7 @@ from weighbridge.projects.create import retry_failed
 from weighbridge.storage import usage
 from weighbridge.storage.quota import DEFAULT_USER
 from weighbridge.uploads import queue as uploads_queue
-from weighbridge.uploads.retry import reopen
+from weighbridge.uploads.operator_retry import reopen
 
 
 async def test_it_010_interpretation_quota_enforcement(
@@ -140,6 +140,6 @@ async def test_the_failed_files_of_a_project_are_opened_all_or_none(
         (user, 4),
     ]
     async with app.db.tx(workspace_id=workspace) as tx:
-        project = await projects_queue.find(tx, workspace, 7)
+        project = await projects_queue.get_project(tx, workspace, 7)
     assert project is not None
     assert (await retry_failed(app.db, project, force_partial=False, actor="test")).retried == ()

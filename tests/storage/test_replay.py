@@ -30,7 +30,7 @@ from weighbridge.service_figures import of_service
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage import replay as step
 from weighbridge.storage.replay_loop import Replayer
-from weighbridge.uploads.retry import reopen
+from weighbridge.uploads.operator_retry import reopen
 
 LEASE = timedelta(seconds=60)
 

@@ -28,7 +28,7 @@ from weighbridge.storage.recount import recount
 from weighbridge.storage.retention import MAX_FAILED_REMOVALS, retain
 from weighbridge.storage.store import open_store
 from weighbridge.uploads import queue
-from weighbridge.uploads.retry import reopen
+from weighbridge.uploads.operator_retry import reopen
 
 STATES = "SELECT storage_status, blob_removed_at IS NOT NULL FROM data_uploads ORDER BY created_at"
 BROKEN = b"Day,Campaign name,Amount spent (USD)\nx,y,z\n"

@@ -19,15 +19,15 @@ async def secret(tx: Tx) -> bytes:
     return bytes(row[0])
 
 
-async def until(tx: Tx, lasts: timedelta) -> datetime:
+async def expiry(tx: Tx, lasts: timedelta) -> datetime:
     """The end of a period that starts now, by the database's clock."""
-    row = await fetch_one(tx, _SQL["pass_until"], (lasts,))
+    row = await fetch_one(tx, _SQL["expiry"], (lasts,))
     assert row is not None
     ends: datetime = row[0]
     return ends
 
 
-async def holder(tx: Tx, key_id: UUID, until: datetime) -> ApiKey | None:
+async def key_behind(tx: Tx, key_id: UUID, expires_at: datetime) -> ApiKey | None:
     """The live key behind a session or token that has not expired. It ends with its key."""
-    row = await fetch_one(tx, _SQL["pass_holder"], {"key": key_id, "until": until})
+    row = await fetch_one(tx, _SQL["key_behind"], {"key": key_id, "expires_at": expires_at})
     return key_of(row) if row else None

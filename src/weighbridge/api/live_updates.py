@@ -18,6 +18,7 @@ from uuid import UUID
 import structlog
 
 from weighbridge.model.errors import RetryLater
+from weighbridge.model.retry import LIVE_UPDATES_PAUSE
 from weighbridge.model.states import LIVE
 from weighbridge.postgres import roles
 from weighbridge.postgres.listen import notifications
@@ -41,7 +42,7 @@ class Subscriber:
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue(_BACKLOG)
         self.start_over()
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         try:
             self._queue.put_nowait(message)
         except asyncio.QueueFull:
@@ -75,7 +76,7 @@ class Hub:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._subscribers: dict[UUID, set[Subscriber]] = {}
-        self._last: dict[UUID, live.Progress] = {}  # unfinished and watched uploads, as last sent
+        self._last: dict[UUID, live.UploadProgress] = {}  # unfinished and watched uploads, as last sent
         self._stopped = False
 
     @asynccontextmanager
@@ -127,7 +128,7 @@ class Hub:
                 if workspace_id not in self._subscribers:
                     continue
                 if "type" in message:
-                    self._tell(workspace_id, message)
+                    self._send(workspace_id, message)
                 else:
                     await self._report(workspace_id, [UUID(message["upload_id"])], message["status"])
 
@@ -159,11 +160,11 @@ class Hub:
                 self._last.pop(progress.upload_id, None)
             if moved_to or changed:
                 message = _to_json(progress)
-                self._tell(workspace_id, {"type": "upload", **message, "status": moved_to or progress.status})
+                self._send(workspace_id, {"type": "upload", **message, "status": moved_to or progress.status})
 
-    def _tell(self, workspace_id: UUID, message: Message) -> None:
+    def _send(self, workspace_id: UUID, message: Message) -> None:
         for subscriber in self._subscribers.get(workspace_id, ()):
-            subscriber.tell(message)
+            subscriber.send(message)
 
     def _everyone(self) -> Iterable[Subscriber]:
         return [each for group in self._subscribers.values() for each in group]
@@ -185,10 +186,10 @@ async def _for_ever(chore: Callable[[], Awaitable[None]]) -> None:
             await chore()
         except Exception:
             log.exception("live.failed")
-            await asyncio.sleep(1)
+            await asyncio.sleep(LIVE_UPDATES_PAUSE.total_seconds())
 
 
-def _to_json(progress: live.Progress) -> Message:
+def _to_json(progress: live.UploadProgress) -> Message:
     values = asdict(progress)
     return {
         "held": values.pop("on_hold"),

@@ -41,23 +41,25 @@ class Sessions:
     async def begin(self, key: ApiKey) -> str:
         """The cookie of a new session."""
         async with self._db.tx() as tx:
-            until = await signing.until(tx, SESSION_LASTS)
-        return (await self._signer("session")).dumps(_payload(key, until))
+            expires_at = await signing.expiry(tx, SESSION_LASTS)
+        return (await self._signer("session")).dumps(_payload(key, expires_at))
 
     async def session(self, cookie: str) -> Session | None:
         """None: the cookie is invalid or expired, or its key is."""
-        key = await self._holder(await self._signer("session"), cookie)
+        key = await self._key_behind(await self._signer("session"), cookie)
         return Session(key, await self._csrf(cookie)) if key else None
 
     async def token(self, key: ApiKey, lasts: timedelta, bounds: dict[str, str]) -> tuple[str, datetime]:
         """An upload token and its expiry."""
         async with self._db.tx() as tx:
-            until = await signing.until(tx, lasts)
-        return TOKEN + (await self._signer("token")).dumps({**_payload(key, until), "b": bounds}), until
+            expires_at = await signing.expiry(tx, lasts)
+        return TOKEN + (await self._signer("token")).dumps(
+            {**_payload(key, expires_at), "b": bounds}
+        ), expires_at
 
     async def bearer(self, token: str) -> ApiKey | None:
         """The key of a token, restricted to what the token allows."""
-        return await self._holder(await self._signer("token"), token.removeprefix(TOKEN))
+        return await self._key_behind(await self._signer("token"), token.removeprefix(TOKEN))
 
     async def noted(self, words: str) -> str:
         """A message for the next page, signed so that it cannot be forged."""
@@ -72,13 +74,13 @@ class Sessions:
     async def _csrf(self, cookie: str) -> str:
         return Signer(await self._key(), salt="csrf").get_signature(cookie).decode()
 
-    async def _holder(self, signs: URLSafeSerializer, signed: str) -> ApiKey | None:
+    async def _key_behind(self, signs: URLSafeSerializer, signed: str) -> ApiKey | None:
         try:
             payload = signs.loads(signed)
         except BadData:
             return None
         async with self._db.tx() as tx:
-            key = await signing.holder(tx, UUID(payload["k"]), datetime.fromtimestamp(payload["u"], UTC))
+            key = await signing.key_behind(tx, UUID(payload["k"]), datetime.fromtimestamp(payload["u"], UTC))
         if key is None or "b" not in payload:
             return key
         if not key.may("upload"):
@@ -99,5 +101,5 @@ def same(given: str | None, expected: str) -> bool:
     return hmac.compare_digest((given or "").encode(), expected.encode())
 
 
-def _payload(key: ApiKey, until: datetime) -> dict[str, Any]:
-    return {"k": str(key.id), "u": int(until.timestamp())}
+def _payload(key: ApiKey, expires_at: datetime) -> dict[str, Any]:
+    return {"k": str(key.id), "u": int(expires_at.timestamp())}

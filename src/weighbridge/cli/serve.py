@@ -164,7 +164,7 @@ async def _work(app: App, steps: dict[str, bool], stop: asyncio.Event) -> None:
 async def _deliver(app: App, stop: asyncio.Event) -> None:
     import structlog
 
-    from weighbridge.delivery.worker import Deliverer, collect_less
+    from weighbridge.delivery.deliverer import Deliverer, collect_less
 
     if app.ctx.outbound is None:
         structlog.get_logger().info(

@@ -7,10 +7,10 @@ credentials     checks and stores credentials: vault encrypts them, credential_q
                 them again
 receive_conversions  conversions over HTTP → sales, and with them rows of the queue
 queue           every read and change of state of the queue
-worker          delivers until the process stops
+deliverer       delivers until the process stops
 deliver         one run: groups → plan (shares and probes) → dispatch_loop
 plan            which groups send how many rows; breaker: which groups may send, probe or only wait
-dispatch_loop   the main loop, from shares to calls: prefetch claims batches, slot_exchange acquires slots,
+dispatch_loop   the main loop, from shares to calls: prefetch claims batches, slot_batcher acquires slots,
                 provider_call makes one call, settle writes the results of many calls in one transaction
 in_flight       limits of one process; slots/ limits calls over all processes
 run_counts      counts of one run; run_signals: signals between the concurrent runs of one process

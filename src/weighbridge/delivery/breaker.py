@@ -13,26 +13,26 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from weighbridge.delivery.queue import Group
+from weighbridge.delivery.queue import DueGroup
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Tx, fetch_one
 
 _SQL = load(__name__)
 
 
-async def begin_probe(tx: Tx, group: Group, duration: timedelta) -> int | None:
+async def begin_probe(tx: Tx, group: DueGroup, duration: timedelta) -> int | None:
     """OPEN → HALF_OPEN. How many rows the probe may send; None: another worker sends it."""
     row = await fetch_one(tx, _SQL["begin_probe"], (group.site_id, group.provider_key, duration))
     return row[0] if row else None
 
 
-async def probe_rows(tx: Tx, group: Group) -> int | None:
+async def probe_rows(tx: Tx, group: DueGroup) -> int | None:
     """How many rows a probe might send now; None: no probe is due, or another worker sends it."""
     row = await fetch_one(tx, _SQL["probe_rows"], (group.site_id, group.provider_key))
     return row[0] if row else None
 
 
-async def park(tx: Tx, open_groups: Sequence[Group], limit: int) -> int:
+async def park(tx: Tx, open_groups: Sequence[DueGroup], limit: int) -> int:
     """Postpone rows of open groups until after their probe; returns how many."""
     params = ([g.site_id for g in open_groups], [g.provider_key for g in open_groups], limit)
     row = await fetch_one(tx, _SQL["park_deliveries"], params)

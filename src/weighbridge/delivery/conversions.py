@@ -82,7 +82,7 @@ class OrderedSale:
 
 
 @dataclass(frozen=True)
-class Cursor:
+class ConversionCursor:
     """The cursor of a page: time, secondary key and id of its last row."""
 
     moment: str
@@ -97,7 +97,7 @@ class ListedConversion:
 
     sale_id: UUID
     provider_key: str
-    cursor: Cursor
+    cursor: ConversionCursor
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,9 @@ class BlockedGroup:
     next_probe_at: datetime | None  # if its circuit is open
 
 
-async def page(tx: Tx, wanted: ConversionFilter, behind: Cursor | None, limit: int) -> list[ListedConversion]:
+async def page(
+    tx: Tx, wanted: ConversionFilter, behind: ConversionCursor | None, limit: int
+) -> list[ListedConversion]:
     """A page: newest first; queued conversions in delivery order, unless the filter names an order."""
     params = {
         "workspace": wanted.workspace_id,
@@ -174,7 +176,7 @@ async def page(tx: Tx, wanted: ConversionFilter, behind: Cursor | None, limit: i
     name = _PAGES[wanted.status] if wanted.order_id is None else "ordered_conversions"
     rows = await fetch_all(tx, _SQL[name], params)
     return [
-        ListedConversion(sale, key, Cursor(moment, tiebreaker, sale, key))
+        ListedConversion(sale, key, ConversionCursor(moment, tiebreaker, sale, key))
         for sale, key, moment, tiebreaker in rows
     ]
 

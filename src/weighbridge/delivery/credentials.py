@@ -19,7 +19,7 @@ async def put(
 ) -> CredentialsStatus:
     """RequestRefused if a name is missing or unknown; ConfigError without a vault key. The action is audited."""
     outbound = outbound_of(ctx)
-    values = validated(find(outbound.providers, provider_key), given)
+    values = validated(known_provider(outbound.providers, provider_key), given)
     async with ctx.db.tx(roles.DELIVER, workspace_id) as tx:
         version = await credential_queries.next_version(tx, site_id, provider_key)
         sealed = outbound.vault.seal(site_id, provider_key, values, version)
@@ -29,7 +29,7 @@ async def put(
         return next(each for each in found if each.provider_key == provider_key)
 
 
-def find(providers: Mapping[str, Provider], provider_key: str) -> Provider:
+def known_provider(providers: Mapping[str, Provider], provider_key: str) -> Provider:
     """RequestRefused(404) if the provider is unknown."""
     if provider_key not in providers:
         raise unknown_provider(provider_key, list(providers))

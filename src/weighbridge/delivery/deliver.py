@@ -27,11 +27,11 @@ async def deliver(ctx: Context, worker: str, limit: int, in_flight: InFlight | N
     while group := plan.next_probe():
         async with ctx.db.tx(roles.DELIVER) as tx:
             plan.add_probe(group, await breaker.begin_probe(tx, group, outbound.lease))
-    tally = RunCounts()
-    tally.skipped.update(plan.skipped.values())
+    counts = RunCounts()
+    counts.skipped.update(plan.skipped.values())
     if plan.open_groups:
         async with ctx.db.tx(roles.DELIVER) as tx:
-            tally.parked = await breaker.park(tx, plan.open_groups, limit)
-    dispatcher = Dispatcher(ctx, outbound, worker, tally, in_flight or InFlight())
+            counts.parked = await breaker.park(tx, plan.open_groups, limit)
+    dispatcher = Dispatcher(ctx, outbound, worker, counts, in_flight or InFlight())
     await dispatcher.run([*plan.probes, *plan.shares])
-    return tally
+    return counts

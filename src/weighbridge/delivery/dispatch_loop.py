@@ -1,7 +1,7 @@
 """The plan of one run → calls of its providers: prefetch, acquire slots, call, settle.
 
     prefetch.Prefetcher        claims batches ahead of their calls
-    slot_exchange.SlotExchange passes slots from ended calls to the next ones
+    slot_batcher.SlotBatcher   releases the slots of ended calls and acquires those of the next, in one request
     provider_call              one call
     settle.SettlementBatcher   writes the results of many calls in one transaction
 
@@ -23,11 +23,11 @@ from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.in_flight import CALLS_AT_ONCE, LINGER, InFlight
 from weighbridge.delivery.prefetch import Prefetched, Prefetcher
 from weighbridge.delivery.provider_call import call_provider, no_slot, not_sent, target_to_block
-from weighbridge.delivery.queue import BatchRequest, CallResult, Group, Settled
+from weighbridge.delivery.queue import BatchRequest, CallResult, DueGroup, Settled
 from weighbridge.delivery.run_counts import RunCounts
 from weighbridge.delivery.run_signals import Run
 from weighbridge.delivery.settle import SettlementBatcher
-from weighbridge.delivery.slot_exchange import HeldSlot, SlotExchange, Slotted
+from weighbridge.delivery.slot_batcher import HeldSlot, SlotBatcher, Slotted
 from weighbridge.observe import journal
 
 log = structlog.get_logger()
@@ -40,29 +40,29 @@ class Dispatcher:
     """Makes the calls of one plan: as many at once as the limits allow; the batches of a group in order."""
 
     def __init__(
-        self, ctx: Context, outbound: Outbound, worker: str, tally: RunCounts, in_flight: InFlight
+        self, ctx: Context, outbound: Outbound, worker: str, counts: RunCounts, in_flight: InFlight
     ) -> None:
         self._outbound = outbound
-        self._tally = tally
+        self._counts = counts
         self._in_flight = in_flight
         self._signals = in_flight.signals
         self._run = Run()
-        self._prefetcher = Prefetcher(ctx, outbound, worker, tally, in_flight)
-        self._slot_exchange = SlotExchange(outbound, in_flight, self._run)
+        self._prefetcher = Prefetcher(ctx, outbound, worker, counts, in_flight)
+        self._slot_batcher = SlotBatcher(outbound, in_flight, self._run)
         self._settlements = SettlementBatcher(ctx, outbound)
         self._claims: set[asyncio.Task[None]] = set()
         self._exchange: asyncio.Task[None] | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
 
-    async def run(self, plan: Sequence[tuple[Group, int]]) -> None:
+    async def run(self, plan: Sequence[tuple[DueGroup, int]]) -> None:
         """Returns when every call is settled. Then raises the first error of a claim or an exchange, if any."""
         self._prefetcher.plan(plan)
         self._signals.runs.add(self._run)
         try:
             await self._dispatch()
         finally:
-            # After any error: claimed batches are called or put back, and settled.
+            # After any error: claimed batches are called or released, and settled.
             self._prefetcher.drop_plan()
             await self._dispatch()
             self._signals.runs.discard(self._run)
@@ -84,11 +84,11 @@ class Dispatcher:
 
     @property
     def _busy(self) -> bool:
-        return bool(self._claims or self._exchange or self._calls or self._slot_exchange.busy)
+        return bool(self._claims or self._exchange or self._calls or self._slot_batcher.busy)
 
     async def _wait(self, until: float) -> None:
         """Wait until something has changed, or until an exchange is due."""
-        due = None if self._exchange else self._slot_exchange.next_due
+        due = None if self._exchange else self._slot_batcher.next_due
         seconds = max(0, (until if due is None else min(until, due)) - monotonic())
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -112,9 +112,9 @@ class Dispatcher:
         batches = await self._prefetcher.claim(requests)
         for prefetched in batches:
             if self._prefetcher.is_blocked(prefetched.key, prefetched.leased_at):
-                self._put_back(prefetched)
+                self._release_unsent(prefetched)
             else:
-                self._slot_exchange.add(prefetched)
+                self._slot_batcher.add(prefetched)
         if batches:
             self._run.last_claim = monotonic()
         self._report_all_claimed()
@@ -134,20 +134,20 @@ class Dispatcher:
 
     def _start_exchange(self) -> None:
         if self._exchange is None:
-            batches = self._slot_exchange.take_due(claiming=bool(self._claims))
+            batches = self._slot_batcher.take_due(claiming=bool(self._claims))
             if batches is not None:
                 self._exchange = asyncio.create_task(self._acquire_slots(batches))
                 self._exchange.add_done_callback(self._exchange_ended)
 
     async def _acquire_slots(self, batches: Sequence[Prefetched]) -> None:
         """Start the call of each batch, with or without a slot."""
-        passed_on = list(self._slot_exchange.pass_on(batches))
+        passed_on = list(self._slot_batcher.pass_on(batches))
         for each in passed_on:
             self._start_call(each)
         served = {each.prefetched for each in passed_on}
         others = [each for each in batches if each not in served]
         try:
-            slotted = await self._slot_exchange.exchange(others)
+            slotted = await self._slot_batcher.exchange(others)
         except BaseException:
             for batch in others:
                 self._start_call(Slotted(batch, None))
@@ -171,7 +171,7 @@ class Dispatcher:
     def _start_call(self, slotted: Slotted) -> None:
         self._add_call(asyncio.create_task(self._call_and_settle(slotted)))
 
-    def _put_back(self, prefetched: Prefetched) -> None:
+    def _release_unsent(self, prefetched: Prefetched) -> None:
         self._add_call(asyncio.create_task(self._settle_unsent(prefetched)))
 
     def _add_call(self, call: asyncio.Task[None]) -> None:
@@ -183,12 +183,12 @@ class Dispatcher:
         prefetched, slot = slotted.prefetched, slotted.slot
         succeeded = False
         to_block: GroupKey | str | None = None
-        to_put_back: list[Prefetched] = []
+        to_release: list[Prefetched] = []
         try:
             if slot is None:
                 result = no_slot(prefetched.batch, self._outbound)
             else:
-                result, to_put_back = await self._call(prefetched, slot)
+                result, to_release = await self._call(prefetched, slot)
                 succeeded, to_block = result.success, target_to_block(result)
             settled = await self._settle(result)
         finally:
@@ -197,14 +197,14 @@ class Dispatcher:
                 self._prefetcher.block_written(to_block)
             if not succeeded:
                 self._in_flight.remove_batch(prefetched.key)
-            for each in to_put_back:
-                self._put_back(each)
+            for each in to_release:
+                self._release_unsent(each)
         if settled:
-            self._tally.calls += slot is not None
-            self._tally.full += slot is None
+            self._counts.calls += slot is not None
+            self._counts.full += slot is None
 
     async def _call(self, prefetched: Prefetched, slot: HeldSlot) -> tuple[CallResult, list[Prefetched]]:
-        """The result, and the batches to put back because of it. Both take effect before the slot is free."""
+        """The result, and the batches to release because of it. Both take effect before the slot is free."""
         deadline = self._outbound.deadline(prefetched.leased_at)
         try:
             result = await call_provider(self._outbound, prefetched.batch, prefetched.credentials, deadline)
@@ -212,16 +212,16 @@ class Dispatcher:
             self._in_flight.call_ended(prefetched.key, succeeded=result.success, seconds=seconds)
             if to_block := target_to_block(result):
                 self._prefetcher.block(to_block)
-            return replace(result, credentials_version=prefetched.version), self._take_out_after(result)
+            return replace(result, credentials_version=prefetched.version), self._unsent_after(result)
         finally:
-            await self._slot_exchange.release(slot)
+            await self._slot_batcher.release(slot)
 
-    def _take_out_after(self, result: CallResult) -> list[Prefetched]:
-        """Batches that wait for a slot and are put back because this call failed: now they would not be claimed."""
+    def _unsent_after(self, result: CallResult) -> list[Prefetched]:
+        """Batches that wait for a slot and are released because this call failed: now they would not be claimed."""
         if result.pause:
-            return self._slot_exchange.take_out(result.batch.key.provider_key)
+            return self._slot_batcher.remove(result.batch.key.provider_key)
         if result.credentials_refused or result.breaker_failure:
-            return self._slot_exchange.take_out(result.batch.key)
+            return self._slot_batcher.remove(result.batch.key)
         return []
 
     def _call_ended(self, call: asyncio.Task[None]) -> None:
@@ -246,7 +246,7 @@ class Dispatcher:
         if settled is None:
             log.warning("Delivery not settled", batch_id=str(batch.id))
             return None
-        self._tally.add(settled)
+        self._counts.add(settled)
         counts = {"COMPLETED": settled.completed, "FAILED": settled.failed, "RETRY": settled.retry}
         journal.called(
             batch.key.provider_key,

@@ -13,7 +13,7 @@ from weighbridge.delivery.context import Context, Outbound, outbound_of, unseale
 from weighbridge.delivery.credential_queries import SealedCredentials
 from weighbridge.delivery.forecast import expected_plan
 from weighbridge.delivery.provider_call import call_provider
-from weighbridge.delivery.queue import BatchRequest, CallBatch, Group
+from weighbridge.delivery.queue import BatchRequest, CallBatch, DueGroup
 from weighbridge.delivery.vault import VaultError
 from weighbridge.model.delivery import Conversion, Outcome
 from weighbridge.postgres import roles
@@ -23,7 +23,7 @@ from weighbridge.postgres import roles
 class DryRunResult:
     """A group: the provider's outcome for each row, or why it was skipped."""
 
-    group: Group
+    group: DueGroup
     outcomes: Sequence[tuple[Conversion, Outcome]] = ()
     calls: int = 0
     expired: int = 0  # a run would refuse them when it claims them
@@ -52,7 +52,7 @@ async def dry_run(ctx: Context, limit: int) -> list[DryRunResult]:
 
 @dataclass(frozen=True)
 class _GroupPlan:
-    group: Group
+    group: DueGroup
     sealed: SealedCredentials
     found: CallBatch
 

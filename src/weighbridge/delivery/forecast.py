@@ -8,7 +8,7 @@ from weighbridge.delivery import breaker, queue
 from weighbridge.delivery.context import Outbound
 from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.plan import COUNTED, Plan
-from weighbridge.delivery.queue import Group
+from weighbridge.delivery.queue import DueGroup
 from weighbridge.postgres.transactions import Tx
 
 
@@ -34,7 +34,7 @@ async def forecast(tx: Tx, outbound: Outbound, limit: int) -> dict[GroupKey, For
     return found
 
 
-async def expected_plan(tx: Tx, outbound: Outbound, limit: int) -> tuple[Plan, list[Group]]:
+async def expected_plan(tx: Tx, outbound: Outbound, limit: int) -> tuple[Plan, list[DueGroup]]:
     """The plan of a run that would begin now, and all groups with due rows. No probe begins."""
     waiting = await queue.groups(tx, COUNTED)
     plan = Plan.of(waiting, outbound, limit)

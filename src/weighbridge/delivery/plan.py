@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weighbridge.delivery.context import Outbound
-from weighbridge.delivery.queue import Group
+from weighbridge.delivery.queue import DueGroup
 from weighbridge.model.fair_shares import most_overdue_first, shares
 
 COUNTED = 10_000  # rows of a group that count for its share; longer groups have the same weight
@@ -24,15 +24,15 @@ class Plan:
     """
 
     limit: int
-    probes: list[tuple[Group, int]] = field(default_factory=list)
-    skipped: dict[Group, str] = field(default_factory=dict)
-    _closed: list[Group] = field(default_factory=list)
-    _to_probe: deque[Group] = field(default_factory=deque)
+    probes: list[tuple[DueGroup, int]] = field(default_factory=list)
+    skipped: dict[DueGroup, str] = field(default_factory=dict)
+    _closed: list[DueGroup] = field(default_factory=list)
+    _to_probe: deque[DueGroup] = field(default_factory=deque)
 
     @classmethod
-    def of(cls, waiting: Sequence[Group], outbound: Outbound, limit: int) -> Plan:
+    def of(cls, waiting: Sequence[DueGroup], outbound: Outbound, limit: int) -> Plan:
         plan = cls(limit)
-        to_probe: list[Group] = []
+        to_probe: list[DueGroup] = []
         for group in waiting:
             if reason := blocked_by(group, outbound):
                 plan.skipped[group] = reason
@@ -45,11 +45,11 @@ class Plan:
         plan._to_probe.extend(most_overdue_first(to_probe))
         return plan
 
-    def next_probe(self) -> Group | None:
+    def next_probe(self) -> DueGroup | None:
         """The next group to probe, until the limit is used up."""
         return self._to_probe.popleft() if self._to_probe and self._left_for_probes > 0 else None
 
-    def add_probe(self, group: Group, rows: int | None) -> None:
+    def add_probe(self, group: DueGroup, rows: int | None) -> None:
         """How many rows the probe of this group may send; None: no probe now."""
         if rows is None:
             self.skipped[group] = "being_probed"
@@ -57,12 +57,12 @@ class Plan:
             self.probes.append((group, min(rows, group.queued_count, self._left_for_probes)))
 
     @property
-    def shares(self) -> list[tuple[Group, int]]:
+    def shares(self) -> list[tuple[DueGroup, int]]:
         """The rest of the limit, divided between the groups whose breaker is closed."""
         return shares(self._closed, self.limit - self._probed)
 
     @property
-    def open_groups(self) -> list[Group]:
+    def open_groups(self) -> list[DueGroup]:
         """Groups whose breaker is open, and whose next probe is not due."""
         return [group for group, reason in self.skipped.items() if reason == "circuit_open"]
 
@@ -76,7 +76,7 @@ class Plan:
         return sum(rows for _, rows in self.probes)
 
 
-def blocked_by(group: Group, outbound: Outbound) -> str | None:
+def blocked_by(group: DueGroup, outbound: Outbound) -> str | None:
     """Why a group can send nothing, apart from its breaker."""
     if group.provider_key not in outbound.providers:
         return "unknown_provider"  # the rows wait for a process that has this provider

@@ -18,7 +18,7 @@ from weighbridge.delivery.credential_queries import SealedCredentials
 from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.providers.base import Credentials
-from weighbridge.delivery.queue import BatchRequest, CallBatch, Group, Settled
+from weighbridge.delivery.queue import BatchRequest, CallBatch, DueGroup, Settled
 from weighbridge.delivery.run_counts import RunCounts
 from weighbridge.delivery.vault import VaultError
 from weighbridge.postgres import roles
@@ -42,12 +42,12 @@ class Prefetched:
 
 class Prefetcher:
     def __init__(
-        self, ctx: Context, outbound: Outbound, worker: str, tally: RunCounts, in_flight: InFlight
+        self, ctx: Context, outbound: Outbound, worker: str, counts: RunCounts, in_flight: InFlight
     ) -> None:
         self._ctx = ctx
         self._outbound = outbound
         self._worker = worker
-        self._tally = tally
+        self._counts = counts
         self._in_flight = in_flight
         self._unclaimed: dict[GroupKey, int] = {}  # rows of each share
         self._groups: dict[str, deque[GroupKey]] = {}  # by provider, in their turn
@@ -57,7 +57,7 @@ class Prefetcher:
         self._claim_lock = asyncio.Lock()
         self.found_rows = False  # by any claim of this run
 
-    def plan(self, shares: Sequence[tuple[Group, int]]) -> None:
+    def plan(self, shares: Sequence[tuple[DueGroup, int]]) -> None:
         for group, share in shares:
             self._unclaimed[group.key] = share
             self._groups.setdefault(group.provider_key, deque()).append(group.key)
@@ -131,7 +131,7 @@ class Prefetcher:
         self.found_rows = self.found_rows or bool(claimed)
         prefetched: list[Prefetched] = []
         for each in claimed:
-            self._tally.add(Settled(0, each.expired, 0))
+            self._counts.add(Settled(0, each.expired, 0))
             credentials = opened[each.key]
             if each.conversions and credentials:
                 prefetched.append(Prefetched(each, credentials, sealed[each.key].version, leased_at))
@@ -145,5 +145,5 @@ class Prefetcher:
             if known not in self._in_flight.unreadable:
                 self._in_flight.unreadable.add(known)
                 log.error("Credentials cannot be read", provider_key=sealed.provider_key, reason=str(error))
-            self._tally.skipped["credentials_unreadable"] += 1
+            self._counts.skipped["credentials_unreadable"] += 1
             return None

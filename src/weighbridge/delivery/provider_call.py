@@ -90,7 +90,7 @@ def target_to_block(result: CallResult) -> GroupKey | str | None:
 
 
 def not_sent(batch: CallBatch) -> CallResult:
-    """Prefetched, and put back because an earlier call of its group or provider failed. No retry is used up."""
+    """Prefetched, and released because an earlier call of its group or provider failed. No retry is used up."""
     return _uncalled(
         batch, Outcome.retry("HELD_BACK", "HELD_BACK: Not sent, because an earlier call failed.")
     )

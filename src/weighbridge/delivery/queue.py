@@ -29,7 +29,7 @@ _made = tuple.__new__
 
 
 @dataclass(frozen=True)
-class Group:
+class DueGroup:
     """A site and a provider with due rows, and what blocks them."""
 
     site_id: UUID
@@ -127,9 +127,9 @@ class FailedFilter:
     sales: Sequence[UUID] | None = None
 
 
-async def groups(tx: Tx, most: int) -> list[Group]:
+async def groups(tx: Tx, most: int) -> list[DueGroup]:
     """All groups with due rows; at most `most` rows of each are counted."""
-    return [Group(**row) for row in await fetch_named(tx, _SQL["groups"], (most,))]
+    return [DueGroup(**row) for row in await fetch_named(tx, _SQL["groups"], (most,))]
 
 
 async def next_due(tx: Tx) -> datetime | None:

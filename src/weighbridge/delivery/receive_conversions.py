@@ -46,7 +46,7 @@ _RESULTS: dict[bool | None, Result] = {True: "created", False: "updated", None: 
 
 
 @dataclass(frozen=True)
-class Written:
+class ConversionResult:
     """The result for one conversion."""
 
     sale: Sale
@@ -55,7 +55,9 @@ class Written:
     deliveries: tuple[QueuedDelivery, ...]
 
 
-async def convert(ctx: Context, workspace_id: UUID, entries: Sequence[tuple[str, Any]]) -> list[Written]:
+async def convert(
+    ctx: Context, workspace_id: UUID, entries: Sequence[tuple[str, Any]]
+) -> list[ConversionResult]:
     """Write conversions, each with its position in the request for error messages.
 
     RequestRefused if any of them is invalid: then none is written.
@@ -81,7 +83,7 @@ async def convert(ctx: Context, workspace_id: UUID, entries: Sequence[tuple[str,
         for each in await deliveries_of(tx, list(ids.values())):
             queued.setdefault(each.sale_id, []).append(each)
     return [
-        Written(
+        ConversionResult(
             sale,
             ids[sale.key],
             _RESULTS[changed.get(sale.key)],
@@ -98,22 +100,22 @@ def checked(prefix: str, given: Any, now: datetime) -> Sale:
         raise RequestRefused(
             422, "invalid_conversion", f"{where}: expected a JSON object, got something else."
         )
-    reading = _Reading(prefix, given)
-    reading.refuse_unknown()
-    occurred_at = reading.moment("occurred_at")
-    clicked_at = reading.moment("clicked_at")
-    value, currency = reading.amount("value"), reading.currency("currency")
+    fields = _ConversionFields(prefix, given)
+    fields.refuse_unknown()
+    occurred_at = fields.moment("occurred_at")
+    clicked_at = fields.moment("clicked_at")
+    value, currency = fields.amount("value"), fields.currency("currency")
     if occurred_at is None:
-        raise reading.wrong(
+        raise fields.wrong(
             "occurred_at", "a time with a time zone, such as 2026-01-31T14:30:00+01:00", "none"
         )
     if occurred_at > now + AHEAD:
-        raise reading.wrong("occurred_at", "a time at most one day in the future", "a later time")
+        raise fields.wrong("occurred_at", "a time at most one day in the future", "a later time")
     if clicked_at is not None and clicked_at > occurred_at:
-        raise reading.wrong("clicked_at", "a time before the conversion", "a later time")
+        raise fields.wrong("clicked_at", "a time before the conversion", "a later time")
     if value is not None and currency is None:
-        raise reading.wrong("currency", "the currency of the value, such as EUR", "none")
-    clicks = tuple((name, click) for name in CLICKS if (click := reading.click(name)))
+        raise fields.wrong("currency", "the currency of the value, such as EUR", "none")
+    clicks = tuple((name, click) for name in CLICKS if (click := fields.click(name)))
     if not clicks:
         raise RequestRefused(
             422,
@@ -121,19 +123,19 @@ def checked(prefix: str, given: Any, now: datetime) -> Sale:
             f"{prefix or 'body.'}{CLICKS[0]}: expected one of {', '.join(CLICKS)}, got none. "
             "At least one click id is required.",
         )
-    site_id = reading.uuid("site_id")
+    site_id = fields.uuid("site_id")
     if site_id is None:
-        raise reading.wrong("site_id", "the id of a site", f"none. {HOW_TO_MAKE_A_SITE}")
+        raise fields.wrong("site_id", "the id of a site", f"none. {HOW_TO_MAKE_A_SITE}")
     return Sale(
         site_id=site_id,
-        order_id=reading.order_id() or order_of_click(clicks[0][1], occurred_at),
+        order_id=fields.order_id() or order_of_click(clicks[0][1], occurred_at),
         occurred_at=occurred_at,
         clicked_at=clicked_at,
         value=value,
         currency=currency,
         clicks=clicks,
-        user_data=tuple(reading.digests().items()),
-        conversation_id=reading.uuid("conversation_id"),
+        user_data=tuple(fields.digests().items()),
+        conversation_id=fields.uuid("conversation_id"),
     )
 
 
@@ -156,7 +158,7 @@ def _refuse_repeats(sales: Sequence[tuple[str, Sale]]) -> None:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _ConversionFields:
     """The fields of one conversion. Empty text and null count as missing."""
 
     prefix: str
@@ -236,7 +238,7 @@ class _Reading:
         value = self.given.get("order_id")
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
-        text = _Reading(self.prefix, {"order_id": value}).text("order_id", expected)
+        text = _ConversionFields(self.prefix, {"order_id": value}).text("order_id", expected)
         if text is not None and len(text) > LONGEST_ORDER:
             raise self.wrong("order_id", expected, "more")
         return text

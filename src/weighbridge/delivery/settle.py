@@ -10,8 +10,8 @@ import structlog
 from weighbridge.delivery import queue
 from weighbridge.delivery.context import Context, Outbound
 from weighbridge.delivery.queue import CallResult, Settled
+from weighbridge.engine.write_result import write_result
 from weighbridge.model.errors import RetryLater
-from weighbridge.model.retry import RESULT
 from weighbridge.postgres import roles
 
 log = structlog.get_logger()
@@ -57,22 +57,20 @@ class SettlementBatcher:
 
 async def settle(ctx: Context, outbound: Outbound, calls: Sequence[CallResult]) -> list[Settled | None]:
     """Write the results of calls, and return the counts of each. None: its lease was lost or has expired."""
-    for pause in RESULT.pauses():
-        try:
-            async with ctx.db.tx(roles.DELIVER) as tx:
-                written = await queue.settle(tx, calls, outbound.retries)
-        except RetryLater:
-            await asyncio.sleep(pause)
-        except Exception:
-            # One result cannot be written; the others must still be.
-            if len(calls) == 1:
-                log.exception("Delivery cannot be settled", batch_id=str(calls[0].batch.id))
-                return [None]
-            half = len(calls) // 2
-            return [
-                *await settle(ctx, outbound, calls[:half]),
-                *await settle(ctx, outbound, calls[half:]),
-            ]
-        else:
-            return [written.get(call.batch.id) for call in calls]
-    return [None] * len(calls)
+    try:
+        written = await write_result(
+            ctx.db, lambda tx: queue.settle(tx, calls, outbound.retries), roles.DELIVER
+        )
+    except RetryLater:
+        return [None] * len(calls)
+    except Exception:
+        # One result cannot be written; the others must still be.
+        if len(calls) == 1:
+            log.exception("Delivery cannot be settled", batch_id=str(calls[0].batch.id))
+            return [None]
+        half = len(calls) // 2
+        return [
+            *await settle(ctx, outbound, calls[:half]),
+            *await settle(ctx, outbound, calls[half:]),
+        ]
+    return [written.get(call.batch.id) for call in calls]

@@ -37,7 +37,7 @@ async def change(
     return _first(await fetch_named(tx, _SQL["change_site"], params))
 
 
-async def get(tx: Tx, workspace_id: UUID | None, site_id: UUID) -> Site | None:
+async def get_site(tx: Tx, workspace_id: UUID | None, site_id: UUID) -> Site | None:
     params = {"workspace": workspace_id, "id": site_id, "after": "", "limit": 1}
     return _first(await fetch_named(tx, _SQL["get_sites"], params))
 
@@ -53,7 +53,7 @@ async def names(tx: Tx, workspace_id: UUID | None) -> list[str]:
     return [name for (name,) in await fetch_all(tx, _SQL["site_names"], {"workspace": workspace_id})]
 
 
-async def page(tx: Tx, workspace_id: UUID, after: str, limit: int) -> list[Site]:
+async def get_sites(tx: Tx, workspace_id: UUID, after: str, limit: int) -> list[Site]:
     """A workspace's sites by name, a page at a time."""
     params = {"workspace": workspace_id, "id": None, "after": after, "limit": limit}
     return [_site(row) for row in await fetch_named(tx, _SQL["get_sites"], params)]

@@ -95,7 +95,7 @@ async def _audit(tx: Tx, delivery: EventDelivery) -> None:
     if action == "IngestionCompleteEvent":
         action, detail = "ingestion.complete", {name: event[name] for name in ("status", "metrics")}
     subject = event.get("upload_id")
-    await outbox.record(
+    await outbox.record_audit(
         tx,
         delivery.lease.workspace_id,
         action,

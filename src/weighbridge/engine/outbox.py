@@ -76,7 +76,7 @@ async def undelivered(tx: Tx, late_minutes: int) -> Undelivered:
     return Undelivered(*row)
 
 
-async def record(
+async def record_audit(
     tx: Tx, workspace_id: UUID, action: str, subject: UUID | None, detail: dict[str, Any]
 ) -> None:
     """Write to the audit log; the same event twice makes one entry."""

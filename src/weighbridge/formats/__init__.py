@@ -5,7 +5,7 @@ Before a file is stored
     signatures             names the format of a file that is neither
 
 Opening it
-    sheet                  calls the modules below; the only entry point
+    open_file              calls the modules below; the only entry point
     to_utf8                any encoding → UTF-8; file_bytes reads the bytes
     detect_encoding        detects the encoding: encoding_evidence, encoding_outliers, letter_statistics
     encoding_messages      warnings and refusals about encodings
@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from weighbridge.formats.csv_or_json import describe, sniff, text_of
 from weighbridge.formats.dialect import UnknownHeader
+from weighbridge.formats.open_file import open_sheet
 from weighbridge.formats.read_rejects_file import without_added_columns
-from weighbridge.formats.sheet import open_sheet
 
 __all__ = ["UnknownHeader", "describe", "open_sheet", "sniff", "text_of", "without_added_columns"]

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from weighbridge.formats.json_file import open_bytes
-from weighbridge.formats.json_layout import JsonLayout, Shape
+from weighbridge.formats.json_layout import JsonLayout, JsonShape
 from weighbridge.formats.scan import chunks, line_ends_of
 from weighbridge.formats.to_utf8 import Utf8File
 
@@ -22,7 +22,7 @@ _MARK[ord(",")] = True
 
 def count_records(text: Utf8File, layout: JsonLayout) -> int:
     """The number of lines, or of values in the list of records, which has at least one."""
-    if layout.shape is Shape.LINES:
+    if layout.shape is JsonShape.LINES:
         return _count_lines(text)
     counter = _Counter(layout)
     with open_bytes(text) as file:
@@ -40,7 +40,7 @@ class _Counter:
 
     def __init__(self, layout: JsonLayout) -> None:
         self._layout = layout
-        self._level = {Shape.ARRAY: 1, Shape.MEMBER: 2}.get(layout.shape, 0)
+        self._level = {JsonShape.ARRAY: 1, JsonShape.MEMBER: 2}.get(layout.shape, 0)
         self._quoted = False
         self._depth = 0
         self._member = 0

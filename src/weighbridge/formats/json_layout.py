@@ -21,7 +21,7 @@ from weighbridge.model.errors import FileRefused
 FIRST_LINES = 20  # lines that are checked to decide whether each line is a record
 
 
-class Shape(StrEnum):
+class JsonShape(StrEnum):
     LINES = "lines"  # one value per line; a blank line is a blank record
     ARRAY = "array"  # [ {…}, {…} ]
     MEMBER = "member"  # { "paging": …, "data": [ {…}, {…} ] }
@@ -32,7 +32,7 @@ class Shape(StrEnum):
 class JsonLayout:
     """Where the records are; `member` is the index of the list in the outer object, from 0."""
 
-    shape: Shape
+    shape: JsonShape
     member: int = 0
 
 
@@ -44,13 +44,13 @@ def find_records(text: Utf8File, count_fields: CountFields, *, head_only: bool =
         raise FileRefused("empty_file", "The file is empty.")
     lines = _first_lines(text)
     if len(lines) > 1 and (_is_object(lines[0]) or (mostly_objects(lines) and not _goes_on(lines))):
-        return JsonLayout(Shape.LINES)
+        return JsonLayout(JsonShape.LINES)
     if first == "[":
-        return JsonLayout(Shape.ARRAY)
+        return JsonLayout(JsonShape.ARRAY)
     member = _list_of_records(text, count_fields, head_only)
     if member is not None:
-        return JsonLayout(Shape.MEMBER, member)
-    return JsonLayout(Shape.LINES if lines and _is_object(lines[0]) else Shape.VALUES)
+        return JsonLayout(JsonShape.MEMBER, member)
+    return JsonLayout(JsonShape.LINES if lines and _is_object(lines[0]) else JsonShape.VALUES)
 
 
 def stream(text: Utf8File, layout: JsonLayout, others: OtherMembers) -> Iterator[Element]:
@@ -60,13 +60,13 @@ def stream(text: Utf8File, layout: JsonLayout, others: OtherMembers) -> Iterator
     """
     with open_text(text) as file:
         match layout.shape:
-            case Shape.LINES:
+            case JsonShape.LINES:
                 yield from _lines(file)
-            case Shape.ARRAY:
+            case JsonShape.ARRAY:
                 window = Window(file)
                 yield from _elements(window)
                 window.end()
-            case Shape.MEMBER:
+            case JsonShape.MEMBER:
                 window = Window(file)
                 names: set[str] = set()
                 for index, name in enumerate(_members(window)):
@@ -79,7 +79,7 @@ def stream(text: Utf8File, layout: JsonLayout, others: OtherMembers) -> Iterator
                     else:
                         _pass_over(window, name, others)
                 window.end()
-            case Shape.VALUES:
+            case JsonShape.VALUES:
                 window = Window(file)
                 while window.peek():
                     window.expect("{")

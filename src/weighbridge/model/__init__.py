@@ -4,7 +4,7 @@ Declarations
     pipeline       pipelines and entities; field: one column; rule: rules for its values
     profile        the layout of one platform's exports
     upsert         what an upsert does with an existing row
-    capacity       columns that hold less than the type of their field
+    column_limits  columns that hold less than the type of their field
     find_declarations  finds pipelines and providers of users
 
 Files and uploads

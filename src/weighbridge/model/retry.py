@@ -63,6 +63,9 @@ STORAGE = Backoff(tries=STORAGE_RETRIES, first=timedelta(seconds=30), factor=5, 
 # An event for one of its consumers: about 85 minutes in all, then an operator decides.
 ANNOUNCEMENT = Backoff(tries=10, first=timedelta(seconds=5))
 
+# A project whose next file cannot be claimed yet: it is arriving, or another transaction has locked it.
+NEXT_FILE_PAUSE = timedelta(milliseconds=50)
+
 # Grouping of a project.
 GROUPING = Backoff(tries=None, first=timedelta(seconds=1), longest=timedelta(minutes=1))
 
@@ -125,6 +128,9 @@ REDIS_RETRIES = 1
 
 # A connection that listens for notifications.
 LISTEN = Backoff(tries=None, first=timedelta(milliseconds=500), longest=timedelta(seconds=10))
+
+# The live updates of a process, after an unexpected error.
+LIVE_UPDATES_PAUSE = timedelta(seconds=1)
 
 # A chore that backs off: from its own interval up to this.
 LONGEST_CHORE_PAUSE = timedelta(minutes=1)

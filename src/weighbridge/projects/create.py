@@ -17,7 +17,7 @@ from weighbridge.projects.edits import name_of
 from weighbridge.storage import quota
 from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.check_request import HIGHEST_PROJECT
-from weighbridge.uploads.retry import reopen_one
+from weighbridge.uploads.operator_retry import reopen_one
 
 _PAGE = 500  # jobs read per query
 
@@ -25,21 +25,21 @@ _PAGE = 500  # jobs read per query
 async def make(db: Database, workspace_id: UUID, number: int | None, name: str) -> tuple[Project, bool]:
     """Create a project, or rename the one with this number; True if it is new."""
     name = name_of(name)
-    known = number is not None and await find(db, workspace_id, number) is not None
+    known = number is not None and await find_project(db, workspace_id, number) is not None
     try:
         async with db.tx(roles.INTAKE, workspace_id) as tx:
             number = await projects_queue.make(tx, number, name)
     except RowFault as fault:
         message = f"project_id: the highest number, {HIGHEST_PROJECT}, is in use; choose a free number."
         raise RequestRefused(409, "no_number_left", message) from fault
-    project = await find(db, workspace_id, number)
+    project = await find_project(db, workspace_id, number)
     assert project is not None
     return project, not known
 
 
-async def find(db: Database, workspace_id: UUID, number: int) -> Project | None:
+async def find_project(db: Database, workspace_id: UUID, number: int) -> Project | None:
     async with db.tx(roles.TENANT, workspace_id) as tx:
-        return await projects_queue.find(tx, workspace_id, number)
+        return await projects_queue.get_project(tx, workspace_id, number)
 
 
 @dataclass(frozen=True)

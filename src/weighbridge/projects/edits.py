@@ -78,18 +78,18 @@ async def unconfirm_group(editor: Editor, group: UUID) -> None:
     async with _edit(editor, "group.unconfirm") as tx:
         _there(await groups.unconfirm(tx, editor.key, group), group)
         await groups.ungroup_changed(tx, editor.key, group=group)
-        await groups.group(tx, editor.key)
+        await groups.group_ungrouped(tx, editor.key)
 
 
 @dataclass(frozen=True)
-class Target:
+class MoveTarget:
     """Where keywords go: an existing group, a new one, or back to automatic grouping."""
 
     group: UUID | None = None
     new_name: str | None = None
 
 
-async def move_keywords(editor: Editor, keywords: Sequence[str], target: Target) -> UUID | None:
+async def move_keywords(editor: Editor, keywords: Sequence[str], target: MoveTarget) -> UUID | None:
     """Move keywords into another group, where automatic grouping leaves them; returns that group."""
     wanted = list(dict.fromkeys(await asyncio.to_thread(normalised, _several(keywords, "keywords"))))
     new_name = None if target.new_name is None else name_of(target.new_name)
@@ -107,7 +107,7 @@ async def move_keywords(editor: Editor, keywords: Sequence[str], target: Target)
         if group is not None:
             await groups.enter(tx, editor.key, wanted, group)
         else:
-            await groups.group(tx, editor.key)
+            await groups.group_ungrouped(tx, editor.key)
         await groups.refresh_changed(tx, editor.key)
     return group
 
@@ -118,7 +118,7 @@ async def regroup(editor: Editor, *, by_hand: bool = False) -> Grouped:
         if by_hand:
             await groups.forget_manual_moves(tx, editor.key)
         await groups.ungroup_changed(tx, editor.key)
-        return await groups.group(tx, editor.key)
+        return await groups.group_ungrouped(tx, editor.key)
 
 
 @asynccontextmanager
@@ -132,7 +132,7 @@ async def _edit(editor: Editor, action: str) -> AsyncIterator[Tx]:
 
 async def _regroup_tokens(tx: Tx, key: ProjectKey, tokens: Sequence[str]) -> None:
     await groups.ungroup_changed(tx, key, tokens=tokens)
-    await groups.group(tx, key)
+    await groups.group_ungrouped(tx, key)
 
 
 async def _tokens(words: Sequence[str], field: str) -> list[str]:

@@ -16,6 +16,6 @@ async def group_keywords(ctx: Context, lease: Lease, project: Project) -> Groupe
         if not await queue.may_group(tx, lease):
             return None
         await groups.prepare(tx)
-        grouped = await groups.group(tx, ProjectKey(project.workspace_id, project.id))
+        grouped = await groups.group_ungrouped(tx, ProjectKey(project.workspace_id, project.id))
         await queue.note_grouped(tx, lease)
     return grouped

@@ -37,7 +37,7 @@ class Grouped:
 
 
 @dataclass(frozen=True)
-class Group:
+class KeywordGroup:
     id: UUID
     name: str  # given by a person, or the spelling of its parent
     renamed: bool
@@ -70,7 +70,7 @@ async def prepare(tx: Tx) -> None:
     await tx.execute(_SQL["prepare"], (WORK_MEMORY, STATEMENT_TIMEOUT))
 
 
-async def group(tx: Tx, key: ProjectKey) -> Grouped:
+async def group_ungrouped(tx: Tx, key: ProjectKey) -> Grouped:
     """Assign every ungrouped keyword to a group, and a parent to every changed group."""
     await tx.execute(_SQL["make_ungrouped"])
     keywords = (await tx.execute(_SQL["collect_ungrouped"], key.params())).rowcount
@@ -172,15 +172,15 @@ class GroupCursor:
 FIRST_GROUP = GroupCursor("", UUID(int=0))
 
 
-async def groups(tx: Tx, key: ProjectKey, after: GroupCursor | None, limit: int) -> list[Group]:
+async def groups(tx: Tx, key: ProjectKey, after: GroupCursor | None, limit: int) -> list[KeywordGroup]:
     """The groups of a project ordered by parent, one page at a time."""
     params = key.params(**vars(after or FIRST_GROUP), limit=limit, group=None)
-    return [Group(**row) for row in await fetch_named(tx, _SQL["groups"], params)]
+    return [KeywordGroup(**row) for row in await fetch_named(tx, _SQL["groups"], params)]
 
 
-async def find(tx: Tx, key: ProjectKey, group: UUID) -> Group | None:
+async def find(tx: Tx, key: ProjectKey, group: UUID) -> KeywordGroup | None:
     found = await fetch_named(tx, _SQL["groups"], key.params(**vars(FIRST_GROUP), limit=0, group=group))
-    return Group(**found[0]) if found else None
+    return KeywordGroup(**found[0]) if found else None
 
 
 async def members(tx: Tx, key: ProjectKey, groups: Sequence[UUID]) -> dict[UUID, list[str]]:

@@ -20,7 +20,7 @@ from weighbridge.engine.options import WorkerOptions
 from weighbridge.engine.signals import Signals
 from weighbridge.model.errors import LeaseLost, RetryLater, StopRequested, WeighbridgeError
 from weighbridge.model.project import Project
-from weighbridge.model.retry import GROUPING
+from weighbridge.model.retry import GROUPING, NEXT_FILE_PAUSE
 from weighbridge.observe import journal
 from weighbridge.postgres.transactions import Lease
 from weighbridge.projects import queue
@@ -107,7 +107,7 @@ class ProjectRun:
             await self._group()
             if await self._release(anyway=False):
                 return
-            await asyncio.sleep(0.05)  # a file arrived, or another transaction has the next one locked
+            await asyncio.sleep(NEXT_FILE_PAUSE.total_seconds())
 
     async def _next_job(self) -> bool:
         self._check()

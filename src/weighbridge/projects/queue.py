@@ -18,7 +18,7 @@ _SQL = load(__name__)
 
 
 @dataclass(frozen=True)
-class Run:
+class ClaimedProject:
     """A leased project, if there was one to run, and the abandoned work that was recovered first."""
 
     lease: Lease | None = None
@@ -33,13 +33,13 @@ async def make(tx: Tx, project_id: int | None, name: str | None) -> int:
     return int(row[0])
 
 
-async def find(tx: Tx, workspace_id: UUID, project_id: int) -> Project | None:
+async def get_project(tx: Tx, workspace_id: UUID, project_id: int) -> Project | None:
     params = {"workspace": workspace_id, "id": project_id, "after": 0, "limit": 1}
     found = await fetch_named(tx, _SQL["get_projects"], params)
     return Project(**found[0]) if found else None
 
 
-async def page(tx: Tx, workspace_id: UUID, after: int, limit: int) -> list[Project]:
+async def get_projects(tx: Tx, workspace_id: UUID, after: int, limit: int) -> list[Project]:
     """A workspace's projects by number, one page at a time."""
     params = {"workspace": workspace_id, "id": None, "after": after, "limit": limit}
     return [Project(**row) for row in await fetch_named(tx, _SQL["get_projects"], params)]
@@ -80,19 +80,19 @@ async def jobs(
     return [Job(**row) for row in await fetch_named(tx, _SQL["jobs"], params)]
 
 
-async def claim(tx: Tx, request: ClaimRequest, only: UUID | None = None) -> Run:
+async def claim(tx: Tx, request: ClaimRequest, only: UUID | None = None) -> ClaimedProject:
     """Lease the next project, or `only` this one. The same statement recovers abandoned ones first."""
     row = await fetch_one(
         tx, _SQL["claim_project"], {**_params(request), "only": only, "max_crashes": request.max_crashes}
     )
     if row is None:
-        return Run()
+        return ClaimedProject()
     abandoned = tuple(Recovered.of(each) for each in row[2] or ())
     if row[0] is None:
-        return Run(abandoned=abandoned)
+        return ClaimedProject(abandoned=abandoned)
     (found,) = await fetch_named(tx, _SQL["project_by_key"], (row[0],))
     project = Project(**found)
-    return Run(Lease(row[1], project.key, project.workspace_id), project, abandoned)
+    return ClaimedProject(Lease(row[1], project.key, project.workspace_id), project, abandoned)
 
 
 async def claim_job(tx: Tx, lease: Lease, request: ClaimRequest) -> Claimed:

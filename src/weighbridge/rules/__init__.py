@@ -12,7 +12,7 @@
     subtotals               records that add up other records of their day
     assumption_warnings     warnings about assumed values; two_digit_years, dropped_currencies
     dimensions              ids and last known values of campaigns, ad sets, …
-    grain_rows              the rows of the grain, in the order of its key
+    accepted_rows           the rows of the grain, one per accepted record, in the order of its key
     id_checks               ids that were rounded or made of names
     repeats                 records with the same key: sum_breakdowns, totals_in_breakdowns
     inconsistent_entities   several values for one id

@@ -25,10 +25,12 @@ from weighbridge.rules.check_plan import (
     unusual_name,
 )
 from weighbridge.rules.record_kinds import ACCEPTED
-from weighbridge.rules.record_source import Source
+from weighbridge.rules.record_source import RecordSource
 
 
-def warnings(db: Any, plan: CheckPlan, locale: Locale, source: Source, *, zone: str | None) -> dict[str, str]:
+def warnings(
+    db: Any, plan: CheckPlan, locale: Locale, source: RecordSource, *, zone: str | None
+) -> dict[str, str]:
     """By code: `two_digit_years`, `zone_assumed`, `date_order_assumed`, `decimal_assumed`, `ranges_reduced`,
     `several_currencies`, `currency_not_stored`.
 
@@ -156,7 +158,7 @@ def _order_assumed(found: list[_Dates], plan: CheckPlan, locale: Locale) -> str 
 
 
 def _mark_assumed(
-    db: Any, plan: CheckPlan, locale: Locale, columns: list[Column], source: Source
+    db: Any, plan: CheckPlan, locale: Locale, columns: list[Column], source: RecordSource
 ) -> str | None:
     amounts = [
         c for c in columns if c.needs("{decimal}") and c.field.type is not int and not locale.mark_shown

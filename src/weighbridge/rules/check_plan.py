@@ -14,7 +14,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property, reduce
 
-from weighbridge.model.capacity import Capacity
+from weighbridge.model.column_limits import ColumnLimits
 from weighbridge.model.pipeline import ComputedDefault, Field, NamePath, Pipeline, named_in
 from weighbridge.model.profile import Profile
 from weighbridge.model.read_options import DETECT_ALL, ReadOptions
@@ -108,7 +108,7 @@ class CheckPlan:
     csv: bool
     today: date | None = None
     options: ReadOptions = DETECT_ALL
-    capacities: Mapping[str, Capacity] = field(default_factory=dict)  # of production columns, by field
+    column_limits: Mapping[str, ColumnLimits] = field(default_factory=dict)  # of production columns, by field
     exponents: bool = (
         False  # numbers may have exponents: the file is JSON, or has rejected rows of a JSON file
     )

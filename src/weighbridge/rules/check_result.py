@@ -16,7 +16,7 @@ from weighbridge.model.columns import ColumnReport
 from weighbridge.model.pipeline import Entity
 from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.upload import Bins, Scope
-from weighbridge.rules import dimensions, grain_rows
+from weighbridge.rules import accepted_rows, dimensions
 from weighbridge.rules.check_plan import CheckPlan, duck_type, literal, quoted
 
 BATCH_ROWS = 20_000
@@ -148,7 +148,7 @@ def _rows(entity: Entity, plan: CheckPlan, scope: Scope) -> str:
 
 def _value(plan: CheckPlan, name: str) -> str:
     """SQL for a column of the grain: the value of a field, or the number of a referenced entity."""
-    held = grain_rows.grain_column(plan, name)
+    held = accepted_rows.grain_column(plan, name)
     if held is not None:
         return held
     full = f"{plan.pipeline.grain.name}.{name}"

@@ -26,7 +26,7 @@ from weighbridge.model.errors import FileRefused
 from weighbridge.model.sheet import SPACE
 from weighbridge.rules import date_sql, number_sql
 from weighbridge.rules.check_plan import CheckPlan, Column, Locale, composed, filled, literal, texts
-from weighbridge.rules.record_source import Source
+from weighbridge.rules.record_source import RecordSource
 
 SHARE = 0.9
 LETTERS = 3  # of the currency of an amount; a cell with more letters may contain personal data
@@ -81,7 +81,7 @@ class Tally:
         return self.first + self.second
 
     @property
-    def verdict(self) -> int | None:
+    def decided(self) -> int | None:
         """0 for the first way, 1 for the second, None if undecided."""
         for way, count in enumerate((self.first, self.second)):
             if count and count >= SHARE * self.evidence:
@@ -107,7 +107,7 @@ class Tally:
         return Tally(expected, other) if way == 0 else Tally(other, expected)
 
 
-def decide(db: Any, plan: CheckPlan, source: Source, *, whole: bool) -> Locale:
+def decide(db: Any, plan: CheckPlan, source: RecordSource, *, whole: bool) -> Locale:
     """Decide from the first records, or from all if `whole`: then an undecided result that matters is refused.
 
     Raises FileRefused: `ambiguous_numbers`, `ambiguous_dates`.
@@ -128,7 +128,7 @@ def decide(db: Any, plan: CheckPlan, source: Source, *, whole: bool) -> Locale:
         order = 1
     if mark is None and whole and of_numbers.either:
         [of_others] = _tallies(db, read(db), [_others(plan)])
-        mark = of_others.verdict
+        mark = of_others.decided
     if open_order and of_dates.either and not of_dates.evidence:
         order = _order_by_run_of_days(db, texts(plan.columns, read(db)), plan)
     if mark is None and not plan.csv:
@@ -161,7 +161,7 @@ def _zeros_are_decimals(mark: int, counts: Tally, amounts: Tally) -> bool:
 def mark_is_shown(db: Any, plan: CheckPlan, source: str, mark: str) -> bool:
     """Do the numbers of the source, including unused columns, show that this is the decimal mark?"""
     of_cells = _tallies(db, texts(plan.columns, source), [_counts(plan), _amounts(plan), _others(plan)])
-    return sum(of_cells, Tally()).verdict == ".,".index(mark)
+    return sum(of_cells, Tally()).decided == ".,".index(mark)
 
 
 def ambiguous_amount(plan: CheckPlan, x: str) -> str:
@@ -180,7 +180,7 @@ def _usual_mark(plan: CheckPlan, tally: Tally, *, whole: bool) -> int | None:
         return ".,".index(plan.options.decimal)
     # JSON numbers have a decimal point, even if the default of the pipeline is the comma.
     usual = {".": 0, ",": 1 if plan.csv else None}.get(plan.pipeline.decimal)
-    found = tally.with_default(usual).verdict
+    found = tally.with_default(usual).decided
     return usual if found is None and whole and not tally.evidence else found
 
 
@@ -188,7 +188,7 @@ def _usual_order(plan: CheckPlan, tally: Tally, *, whole: bool) -> int | None:
     if plan.options.date_order:
         return {"mdy": 0, "dmy": 1}.get(plan.options.date_order)
     usual = None if plan.pipeline.day_first is None else int(plan.pipeline.day_first)
-    found = tally.with_default(usual).verdict
+    found = tally.with_default(usual).decided
     return usual if found is None and whole and tally.either and not tally.evidence else found
 
 

@@ -13,12 +13,14 @@ from weighbridge.model.counts import counted
 from weighbridge.rules import currencies
 from weighbridge.rules.check_plan import CheckPlan, Column, quoted, texts
 from weighbridge.rules.record_kinds import ACCEPTED
-from weighbridge.rules.record_source import Source
+from weighbridge.rules.record_source import RecordSource
 
 _ONLY_NUMBERS = "Only the numbers were loaded, not these currencies."
 
 
-def warnings(db: Any, plan: CheckPlan, columns: list[tuple[Column, str]], source: Source) -> dict[str, str]:
+def warnings(
+    db: Any, plan: CheckPlan, columns: list[tuple[Column, str]], source: RecordSource
+) -> dict[str, str]:
     """By code: `several_currencies`, `currency_not_stored`, `currency_not_named`.
 
     The columns have a SELECT of their noted texts as x.

@@ -117,7 +117,7 @@ def _of_column(column: Column, plan: CheckPlan) -> Iterator[FieldError]:
             when = f"{before} IS NOT NULL AND {after} IS NULL"
             yield FieldError(column, when, step.code, step.expected, step.hint, tuple(step.reasons))
     yield from _of_currency(column, plan)
-    yield from _of_capacity(column, plan)
+    yield from _beyond_column(column, plan)
     for rule in column.field.validate:
         predicate = plan.with_others(rule.predicate)
         when = f"NOT ({filled(predicate, column.value, Locale(), plan.today)})"
@@ -141,7 +141,7 @@ def _of_currency(column: Column, plan: CheckPlan) -> Iterator[FieldError]:
         yield FieldError(column, differs, "currency_differs", expected, hint)
 
 
-def _of_capacity(column: Column, plan: CheckPlan) -> Iterator[FieldError]:
+def _beyond_column(column: Column, plan: CheckPlan) -> Iterator[FieldError]:
     """Values that the production column would round or refuse."""
     x, hint = (
         plan.grain_values.get(column.name, column.value),
@@ -153,32 +153,32 @@ def _of_capacity(column: Column, plan: CheckPlan) -> Iterator[FieldError]:
 
 def beyond(column: Column, plan: CheckPlan, x: str) -> Iterator[tuple[str, str, str]]:
     """(condition, code, expected): when the production column cannot hold the value `x` (SQL)."""
-    capacity = plan.capacities.get(column.name)
-    if capacity is None:
+    limits = plan.column_limits.get(column.name)
+    if limits is None:
         return
-    because = f", as its column is {capacity.sql_type}"
-    if capacity.max_length is not None:
-        expected = f"at most {capacity.max_length} characters{because}"
-        yield f"length({x}) > {capacity.max_length}", "too_long", expected
-    if capacity.places is not None:
+    because = f", as its column is {limits.sql_type}"
+    if limits.max_length is not None:
+        expected = f"at most {limits.max_length} characters{because}"
+        yield f"length({x}) > {limits.max_length}", "too_long", expected
+    if limits.places is not None:
         if column.field.type is datetime:
-            finer = f"epoch_us({x}) % {10 ** (6 - capacity.places)} <> 0"
-            expected = f"at most {capacity.places} decimal places of a second{because}"
+            finer = f"epoch_us({x}) % {10 ** (6 - limits.places)} <> 0"
+            expected = f"at most {limits.places} decimal places of a second{because}"
         else:
-            finer = f"{x} <> round({x}, {capacity.places})"
-            expected = f"at most {capacity.places} decimal places" if capacity.places else "a whole number"
+            finer = f"{x} <> round({x}, {limits.places})"
+            expected = f"at most {limits.places} decimal places" if limits.places else "a whole number"
             expected += because
         yield finer, "too_many_digits", expected
-    if capacity.below is not None:
-        expected = f"a number between -{capacity.below} and {capacity.below}{because}"
-        yield f"abs({x}) >= {capacity.below}", "too_many_digits", expected
-    if capacity.least is not None and capacity.most is not None:
-        expected = f"a number from {capacity.least} to {capacity.most}{because}"
-        yield f"{x} NOT BETWEEN {capacity.least} AND {capacity.most}", "out_of_range", expected
-    if capacity.digits is not None:
+    if limits.below is not None:
+        expected = f"a number between -{limits.below} and {limits.below}{because}"
+        yield f"abs({x}) >= {limits.below}", "too_many_digits", expected
+    if limits.least is not None and limits.most is not None:
+        expected = f"a number from {limits.least} to {limits.most}{because}"
+        yield f"{x} NOT BETWEEN {limits.least} AND {limits.most}", "out_of_range", expected
+    if limits.digits is not None:
         written = f"trim(replace(CAST(abs({x}) AS VARCHAR), '.', ''), '0')"
-        expected = f"at most {capacity.digits} significant digits{because}"
-        yield f"length({written}) > {capacity.digits}", "too_many_digits", expected
+        expected = f"at most {limits.digits} significant digits{because}"
+        yield f"length({written}) > {limits.digits}", "too_many_digits", expected
 
 
 def _of_key(entity: Entity, plan: CheckPlan) -> Iterator[FieldError]:

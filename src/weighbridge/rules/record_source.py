@@ -33,7 +33,7 @@ REMEMBERED = 100_000  # combinations in memory
 Codes = npt.NDArray[np.int64]
 
 
-class Source:
+class RecordSource:
     """The records of one sheet. Each method registers a view and returns its name."""
 
     def __init__(self, plan: CheckPlan, sheet: Sheet, scratch: Path, progress: Progress) -> None:

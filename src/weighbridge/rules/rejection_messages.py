@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from weighbridge.model.sheet import FAULTS
 from weighbridge.rules import clock_changes
+from weighbridge.rules.accepted_rows import grain_column
 from weighbridge.rules.check_plan import CheckPlan, Column, Locale, literal, stages
 from weighbridge.rules.classify_records import misfit
 from weighbridge.rules.field_errors import faults
-from weighbridge.rules.grain_rows import grain_column
 from weighbridge.rules.record_kinds import REJECTED
 
 

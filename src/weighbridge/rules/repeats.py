@@ -24,10 +24,10 @@ from typing import Any
 from weighbridge.model.counts import counted
 from weighbridge.model.sheet import SPACE
 from weighbridge.model.upload import Scope
-from weighbridge.rules import dimensions, grain_rows, sum_breakdowns, totals_in_breakdowns
+from weighbridge.rules import accepted_rows, dimensions, sum_breakdowns, totals_in_breakdowns
 from weighbridge.rules.check_plan import CheckPlan, Locale, literal
 from weighbridge.rules.record_kinds import DUPLICATE, REJECTED
-from weighbridge.rules.record_source import Source
+from weighbridge.rules.record_source import RecordSource
 
 LATE = 200  # JSON keys that first appear too late to be columns; so many are compared one by one
 
@@ -43,7 +43,7 @@ class Repeats:
     warnings: dict[str, str] = field(default_factory=dict)
 
 
-def classify_repeats(db: Any, plan: CheckPlan, locale: Locale, scope: Scope, source: Source) -> Repeats:
+def classify_repeats(db: Any, plan: CheckPlan, locale: Locale, scope: Scope, source: RecordSource) -> Repeats:
     """Set the kind of repeated records in `typed`. The file is read again only if there are any.
 
     Raises FileRefused: `unexpected_breakdown`, `incomplete_breakdown`, `sum_too_large`.
@@ -64,13 +64,13 @@ def _find_rejected(db: Any, plan: CheckPlan, locale: Locale, scope: Scope) -> bo
         return False
     if plan.dimension_columns:
         dimensions.link_rejected(db, plan, locale, scope)
-    grain_rows.find_rejected_keys(db, plan)
+    accepted_rows.find_rejected_keys(db, plan)
     return True
 
 
 def _find_repeated(db: Any, plan: CheckPlan, *, some_rejected: bool) -> bool:
     """Create `repeated`: the records of keys with several records, at least one of them accepted."""
-    keys = grain_rows.key_columns(plan)
+    keys = accepted_rows.key_columns(plan)
     key = ", ".join(keys)
     members, accepted = "grain", ""
     if some_rejected:
@@ -91,7 +91,7 @@ def _find_repeated(db: Any, plan: CheckPlan, *, some_rejected: bool) -> bool:
 
 def _combine(db: Any, plan: CheckPlan, aggregate: str) -> Repeats:
     """Accept one record of each key, with the combined values of all."""
-    made = {value: aggregate.replace("{x}", value) for value in grain_rows.value_columns(plan)}
+    made = {value: aggregate.replace("{x}", value) for value in accepted_rows.value_columns(plan)}
     sum_breakdowns.merge(db, "SELECT row_index, no FROM repeated", made)
     [(records, kept)] = db.execute("SELECT count(*), count(DISTINCT no) FROM repeated").fetchall()
     how = plan.pipeline.grain.upsert.name.replace("_", " ")
@@ -130,7 +130,7 @@ def _cells(plan: CheckPlan) -> list[str]:
         position: f"CAST({name} AS VARCHAR), CASE WHEN rejected THEN t{position} END"
         for column in plan.grain_columns
         for position in column.cells
-        if (name := grain_rows.grain_column(plan, column.field.name))
+        if (name := accepted_rows.grain_column(plan, column.field.name))
     }
     texts = {position: f"t{position}" for position in plan.positions} | values
     spaces = literal(SPACE)
@@ -160,7 +160,7 @@ def _classify(db: Any, plan: CheckPlan, headers: list[str], *, some_rejected: bo
         SELECT no, list_filter([{", ".join(names)}], lambda name: name IS NOT NULL) AS columns,
             bool_or(rejected) AS incomplete, false AS breakdown, NULL::INTEGER AS unclear_line
         FROM compared WHERE NOT is_copy GROUP BY no HAVING count(*) > 1""")
-    distinguishing, certain = sum_breakdowns.find(db, plan, headers)
+    distinguishing, certain = sum_breakdowns.mark_contradictions(db, plan, headers)
     by = list(distinguishing.values())
     totals: dict[str, str] = {}
     if distinguishing:

@@ -9,13 +9,13 @@ from typing import Any
 from weighbridge.model.sheet import SPACE
 from weighbridge.rules.check_plan import CheckPlan, literal
 from weighbridge.rules.headers import fold
-from weighbridge.rules.record_source import Source
+from weighbridge.rules.record_source import RecordSource
 
 SHOWN = 3
 _UNKNOWN = "The file does not name the counted results."
 
 
-def warnings(db: Any, plan: CheckPlan, source: Source) -> dict[str, str]:
+def warnings(db: Any, plan: CheckPlan, source: RecordSource) -> dict[str, str]:
     """The warning `results_as_conversions`, with the counted results that the first records name."""
     results = plan.profile.results if plan.profile else None
     header = plan.layout.mapping.get(results.field) if results else None

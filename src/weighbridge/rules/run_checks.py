@@ -1,6 +1,6 @@
 """Entry point of `rules`: a Sheet → staged rows and rejections. Every record is counted in exactly one bin.
 
-    headers → locale → classify_records → subtotals → dimensions, grain_rows → repeats → rejection_messages
+    headers → locale → classify_records → subtotals → dimensions, accepted_rows → repeats → rejection_messages
 
 Blocking: run it in a thread. Memory does not grow with the file: DuckDB spills to `scratch`.
 """
@@ -16,7 +16,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from weighbridge.model.capacity import Capacity
+from weighbridge.model.column_limits import ColumnLimits
 from weighbridge.model.columns import ColumnReport
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Pipeline
@@ -25,12 +25,12 @@ from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Linked, Sheet, WithLateKeys, WithNumbers
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import (
+    accepted_rows,
     assumption_warnings,
     clock_changes,
     column_report,
     dimensions,
     duckdb_connection,
-    grain_rows,
     id_checks,
     inconsistent_entities,
     nested_values,
@@ -61,7 +61,7 @@ from weighbridge.rules.record_kinds import (
     REJECTED,
     TOTALS,
 )
-from weighbridge.rules.record_source import Source
+from weighbridge.rules.record_source import RecordSource
 from weighbridge.rules.rejection_messages import rejections
 from weighbridge.rules.rejects_links import keep_links, read_as
 from weighbridge.rules.totals_rows import classify_labelled, classify_leading, classify_nameless
@@ -81,7 +81,7 @@ def check(
     threads: int = 2,
     today: date | None = None,
     options: ReadOptions = DETECT_ALL,
-    capacities: Mapping[str, Capacity] | None = None,
+    column_limits: Mapping[str, ColumnLimits] | None = None,
     exponents: bool = False,
     indian: bool = False,
 ) -> CheckResult:
@@ -89,7 +89,7 @@ def check(
 
     `exponents`: numbers may have exponents although the file is not JSON. `indian`: digits may be grouped as in
     12,34,567 although the file does not show it.
-    `capacities` are the limits of production columns by field; without them, the limits of the declared types apply.
+    `column_limits` are the limits of production columns by field; without them, the limits of the declared types apply.
 
     Raises FileRefused: `other_platform`, `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
     `ambiguous_dates`, `unexpected_breakdown`, `incomplete_breakdown`, `sum_too_large`, `ids_rounded`,
@@ -101,12 +101,12 @@ def check(
         record_currency.refuse_several(pipeline, layout)
     csv = sheet.kind == "csv"
     plan = CheckPlan(
-        pipeline, profile, layout, csv, today, options, capacities or {}, exponents or not csv, indian
+        pipeline, profile, layout, csv, today, options, column_limits or {}, exponents or not csv, indian
     )
     with _reported(lambda: column_report.report(plan)):
         _refuse_shifted(plan, sheet)
         refuse_without_measures(layout, pipeline, profile)
-        source = Source(plan, sheet, scratch, progress or Progress())
+        source = RecordSource(plan, sheet, scratch, progress or Progress())
         db = (
             duckdb_connection.shared()
             if source.small
@@ -146,7 +146,7 @@ def _refuse_shifted(plan: CheckPlan, sheet: Sheet) -> None:
 class _Check:
     """The steps of one check. Each creates tables for the next: typed, tuples, links, grain, rejections."""
 
-    def __init__(self, db: Any, plan: CheckPlan, source: Source, sheet: Sheet) -> None:
+    def __init__(self, db: Any, plan: CheckPlan, source: RecordSource, sheet: Sheet) -> None:
         self.db, self.plan, self.source, self.sheet = db, plan, source, sheet
 
     def run(self, scope: Scope) -> CheckResult:
@@ -295,7 +295,7 @@ class _Check:
 
     def make_rows(self, locale: Locale, scope: Scope) -> None:
         dimensions.build(self.db, self.plan, locale, scope)
-        grain_rows.build(self.db, self.plan)
+        accepted_rows.build(self.db, self.plan)
 
     def count_bins(self) -> Bins:
         """The bins. Raises FileRefused `rows_not_conserved` if they do not add up to the file."""
@@ -331,7 +331,7 @@ class _Check:
 
     def affected_dates(self) -> list[date]:
         affected = self.plan.pipeline.affected
-        column = grain_rows.grain_column(self.plan, affected) if affected else None
+        column = accepted_rows.grain_column(self.plan, affected) if affected else None
         if column is None:
             return []
         rows = self.db.execute(f"SELECT DISTINCT {column} FROM grain WHERE {column} IS NOT NULL ORDER BY 1")

@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from weighbridge.model.errors import FileRefused
-from weighbridge.rules import dimensions, grain_rows
+from weighbridge.rules import accepted_rows, dimensions
 from weighbridge.rules.check_plan import CheckPlan, Column, duck_type, literal
 from weighbridge.rules.field_errors import beyond
 from weighbridge.rules.headers import fold, listed
@@ -38,7 +38,7 @@ _MEASURE = re.compile(
 _LARGEST = {int: 2**63 - 1, Decimal: 999_999_999_999}  # maximum of each type
 
 
-def find(db: Any, plan: CheckPlan, headers: list[str]) -> tuple[dict[int, str], bool]:
+def mark_contradictions(db: Any, plan: CheckPlan, headers: list[str]) -> tuple[dict[int, str], bool]:
     """Mark the keys in `contradictions` that are broken down. Returns the columns that distinguish their parts, if any.
 
     `headers` are the names of the cells in `compared`. The second result: are the records certainly parts? If they
@@ -96,7 +96,7 @@ def add_up(db: Any, plan: CheckPlan, distinguishing: list[str]) -> str | None:
         return None
     made, empty = {}, []
     for column in plan.grain_columns:
-        name = grain_rows.grain_column(plan, column.field.name)
+        name = accepted_rows.grain_column(plan, column.field.name)
         if name is None or not column.numeric:
             continue
         kind = duck_type(column.field)
@@ -209,7 +209,7 @@ def _can_sum(plan: CheckPlan) -> bool:
 
 def _refuse_overflow(db: Any, plan: CheckPlan, members: str, column: Column) -> None:
     """Refuse a sum that its type or its production column cannot hold."""
-    name, largest = grain_rows.grain_column(plan, column.field.name), _LARGEST[column.field.type]
+    name, largest = accepted_rows.grain_column(plan, column.field.name), _LARGEST[column.field.type]
     limits = [(f"abs(whole) > {largest}", f"a sum between -{largest} and {largest}")]
     limits += [(when, expected) for when, _, expected in beyond(column, plan, "whole")]
     for when, expected in limits:

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from weighbridge.model.counts import counted
-from weighbridge.rules import grain_rows
+from weighbridge.rules import accepted_rows
 from weighbridge.rules.check_plan import CheckPlan, literal
 from weighbridge.rules.record_kinds import TOTALS
 from weighbridge.rules.totals_rows import is_label
@@ -69,7 +69,7 @@ def count_totals(db: Any, plan: CheckPlan, distinguishing: Iterable[int]) -> dic
         for column in plan.grain_columns
         if column.numeric
         and column.field.additive
-        and (name := grain_rows.grain_column(plan, column.field.name))
+        and (name := accepted_rows.grain_column(plan, column.field.name))
     ]
     _lay_out(db, plan, positions, names)
     _find_unlisted(db, positions, len(names))

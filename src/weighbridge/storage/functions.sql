@@ -249,7 +249,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.store_waiting(uuid, text) TO weighbridge_i
 
 -- Operators --------------------------------------------------------------------------------------------------
 
--- Retries a waiting file now, even one that was given up, with its upload. Returns 'queued', 'gone' (no such row) or
+-- Retries a waiting file now, even one that was given up, with its upload. Returns 'queued', 'unknown' (no such row) or
 -- 'superseded' (the content was sent again since, and that upload counts).
 CREATE OR REPLACE FUNCTION weighbridge.retry_replay(p_queue uuid, p_actor text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
@@ -260,7 +260,7 @@ DECLARE
 BEGIN
     SELECT * INTO v_queue FROM upload_queue q WHERE q.id = p_queue FOR UPDATE;
     IF NOT FOUND THEN
-        RETURN 'gone';
+        RETURN 'unknown';
     END IF;
     -- A job that is opened again counts as a received one: its project must not be edited meanwhile.
     PERFORM FROM projects p JOIN data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id

@@ -177,7 +177,7 @@ async def of_upload(tx: Tx, upload_id: UUID) -> UUID | None:
 
 
 async def retry(tx: Tx, queue_id: UUID, actor: str) -> str:
-    """`queued`, `gone` or `superseded`."""
+    """`queued`, `unknown` (no such file) or `superseded`."""
     row = await fetch_one(tx, _SQL["retry_replay"], (queue_id, actor))
     assert row is not None
     return str(row[0])

@@ -177,7 +177,7 @@ async def retry_now(db: Database, queue_id: UUID, actor: str) -> None:
     """For operators: try the file now, even if it was given up. Audited."""
     async with db.tx() as tx:
         found = await queue.retry(tx, queue_id, actor)
-    if found == "gone":
+    if found == "unknown":
         raise _not_waiting(queue_id)
     if found == "superseded":
         message = (

@@ -61,7 +61,7 @@ def key_of(file_url: str) -> str:
     """The key at the end of a file_url: workspace, date, content. BlobMissing for anything else."""
     found = _KEY.search(file_url)
     if found is None:
-        raise _gone()
+        raise _missing()
     return found.group(1)
 
 
@@ -92,7 +92,7 @@ class FolderStore:
             try:
                 return await asyncio.to_thread(files.sha256, self._root / key)
             except FileNotFoundError:
-                raise _gone() from None
+                raise _missing() from None
 
     async def listing(self, workspace_id: UUID | None = None) -> AsyncIterator[tuple[str, int]]:
         root = self._root / str(workspace_id) if workspace_id else self._root
@@ -127,7 +127,7 @@ class FolderStore:
         """Lost, or never here: machines that share only the database see other folders, which looks like a loss."""
         if path.as_uri() != file_url or not self._root.is_dir():
             return _elsewhere()
-        return _gone()
+        return _missing()
 
 
 class BucketStore:
@@ -241,7 +241,7 @@ def _client(request_timeout: timedelta, **more: timedelta) -> ClientConfig:
 
 
 # Senders read these messages too, so they do not name the place where the service stores its files.
-def _gone() -> BlobMissing:
+def _missing() -> BlobMissing:
     return BlobMissing("The stored file is missing. Upload it again.")
 
 
@@ -271,7 +271,7 @@ def _bucket_trouble() -> Iterator[None]:
             raise RetryLater(
                 "connection", "The file store cannot be used now: there is no such bucket."
             ) from error
-        raise _gone() from error
+        raise _missing() from error
     except BaseError as error:
         why = _why(error)
         kind = "rate_limit" if why == _SLOWLY else "connection"

@@ -22,7 +22,7 @@ WORDS = (
 
 
 @dataclass(frozen=True)
-class _Look:
+class _ToolFormat:
     """How one tool writes a file. A column is its header and a cell, over the figures of a keyword."""
 
     columns: dict[str, str]
@@ -43,8 +43,8 @@ _SEMRUSH = {
     "CPC (USD)": "{cpc}",
     "SERP Features": "Sitelinks, Reviews",
 }
-_LOOKS: dict[KeywordLayout, _Look] = {
-    "ahrefs": _Look(
+_TOOL_FORMATS: dict[KeywordLayout, _ToolFormat] = {
+    "ahrefs": _ToolFormat(
         {
             "#": "{number}",
             "Keyword": "{keyword}",
@@ -63,13 +63,13 @@ _LOOKS: dict[KeywordLayout, _Look] = {
         encoding="utf-16",
         quoting=csv.QUOTE_ALL,
     ),
-    "semrush": _Look(_SEMRUSH),
-    "semrush_semicolon": _Look(
+    "semrush": _ToolFormat(_SEMRUSH),
+    "semrush_semicolon": _ToolFormat(
         _SEMRUSH
         | {"Trend": "0,82,1,00,0,67", "Keyword Difficulty": "{difficulty},00", "CPC (USD)": "{cpc_comma}"},
         delimiter=";",
     ),
-    "keyword_planner": _Look(
+    "keyword_planner": _ToolFormat(
         {
             "Keyword": "{keyword}",
             "Currency": "USD",
@@ -85,7 +85,7 @@ _LOOKS: dict[KeywordLayout, _Look] = {
         preamble=("Keyword Stats 2025-07-31 at 12_30_00", "July 1, 2024 - June 30, 2025"),
         totals=2,
     ),
-    "search_console": _Look(
+    "search_console": _ToolFormat(
         {
             "Top queries": "{keyword}",
             "Clicks": "{clicks}",
@@ -94,7 +94,7 @@ _LOOKS: dict[KeywordLayout, _Look] = {
             "Position": "7.25",
         }
     ),
-    "plain": _Look({"Keyword": "{keyword}"}, header=False),
+    "plain": _ToolFormat({"Keyword": "{keyword}"}, header=False),
 }
 
 
@@ -114,24 +114,24 @@ def write_keywords(
     path: Path, rows: int, layout: KeywordLayout = "ahrefs", seed: int = 1, words: Sequence[str] = WORDS
 ) -> WrittenKeywords:
     """One keyword per row, of two to five of the `words`; some are repeated with another spelling and other figures."""
-    chance, look = random.Random(seed), _LOOKS[layout]
+    chance, tool = random.Random(seed), _TOOL_FORMATS[layout]
     seen: set[str] = set()
-    with path.open("w", encoding=look.encoding.replace("16", "16-le"), newline="") as file:
-        file.write("\ufeff" if look.encoding in BOMS else "")
-        file.writelines(f"{line}\n" for line in look.preamble)
-        writer = csv.writer(file, delimiter=look.delimiter, quoting=look.quoting, lineterminator="\n")  # type: ignore[arg-type]
-        if look.header:
-            writer.writerow(look.columns)
-        for number in range(look.totals + rows):
+    with path.open("w", encoding=tool.encoding.replace("16", "16-le"), newline="") as file:
+        file.write("\ufeff" if tool.encoding in BOMS else "")
+        file.writelines(f"{line}\n" for line in tool.preamble)
+        writer = csv.writer(file, delimiter=tool.delimiter, quoting=tool.quoting, lineterminator="\n")  # type: ignore[arg-type]
+        if tool.header:
+            writer.writerow(tool.columns)
+        for number in range(tool.totals + rows):
             keyword = ""
-            if number >= look.totals:
+            if number >= tool.totals:
                 keyword = " ".join(chance.choices(words, k=chance.randint(2, 5)))
                 seen.add(keyword)
-            writer.writerow(_cells(look, number, _spelt(keyword, chance), chance))
-    return WrittenKeywords(path, len(look.preamble), int(look.header), look.totals, rows, len(seen))
+            writer.writerow(_cells(tool, number, _spelt(keyword, chance), chance))
+    return WrittenKeywords(path, len(tool.preamble), int(tool.header), tool.totals, rows, len(seen))
 
 
-def _cells(look: _Look, number: int, keyword: str, chance: random.Random) -> list[str]:
+def _cells(tool: _ToolFormat, number: int, keyword: str, chance: random.Random) -> list[str]:
     impressions = chance.randrange(100_000)
     cents = chance.randrange(2_000)
     figures = {
@@ -145,7 +145,7 @@ def _cells(look: _Look, number: int, keyword: str, chance: random.Random) -> lis
         "clicks": impressions // 50,
         "impressions": impressions,
     }
-    return [cell.format_map(figures) for cell in look.columns.values()]
+    return [cell.format_map(figures) for cell in tool.columns.values()]
 
 
 def _spelt(keyword: str, chance: random.Random) -> str:

@@ -16,9 +16,9 @@ promote         staged rows → production; promote_entity writes one entity, up
                 promotion_counts counts, unchanged_groups are skipped
 preview         an upload on hold → its changes; preview_rows, preview_sql and preview_queries help it
 write_rejects_file  rejected rows → a CSV to fix; fixed_rows links the fixed file to its original
-retry           an operator retries or dismisses; release_batch releases the name of a failed batch
+operator_retry  an operator retries or dismisses; release_batch releases the name of a failed batch
 browse          lists of uploads; history and live answer questions about them
 figures         backlog, failures and history of uploads, and the alerts about them
 retention       staged rows and scratch files whose retention period is over
-golden_path     queries of `weighbridge verify golden-path`
+golden_path_queries  statements of `weighbridge verify golden-path`
 """

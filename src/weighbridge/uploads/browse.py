@@ -11,14 +11,14 @@ from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named
-from weighbridge.uploads.queue import Cursor, get_many
+from weighbridge.uploads.queue import UploadCursor, get_many
 from weighbridge.uploads.rejections import Rejection
 
 _SQL = load(__name__)
 
 
 @dataclass(frozen=True)
-class Filter:
+class UploadFilter:
     """Conditions for a list of uploads. A condition that is None selects all."""
 
     statuses: tuple[Status, ...] = ()
@@ -28,8 +28,8 @@ class Filter:
     pipeline: str | None = None
     project_id: int | None = None
     words: str | None = None  # part of the file name or batch name
-    behind: Cursor | None = None  # only uploads after this one
-    until: Cursor | None = None  # only uploads up to and including this one
+    behind: UploadCursor | None = None  # only uploads after this one
+    until: UploadCursor | None = None  # only uploads up to and including this one
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SentAgain:
     last_at: datetime
 
 
-async def page(tx: Tx, workspace_id: UUID, which: Filter, limit: int) -> list[Upload]:
+async def page_of_uploads(tx: Tx, workspace_id: UUID, which: UploadFilter, limit: int) -> list[Upload]:
     """A page of uploads."""
     rows = await fetch_all(
         tx,

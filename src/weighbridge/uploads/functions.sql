@@ -515,14 +515,14 @@ GRANT EXECUTE ON FUNCTION weighbridge.finish_staging(uuid, jsonb, text[], jsonb,
     weighbridge_parse;
 
 -- Ends the parse attempt if another worker promotes: the staged upload can be claimed again.
-CREATE OR REPLACE FUNCTION weighbridge.hand_over(p_token uuid) RETURNS void
+CREATE OR REPLACE FUNCTION weighbridge.release_staged(p_token uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
     PERFORM close_attempt(p_token, 'done', NULL);
     PERFORM pg_notify('weighbridge_work', '');
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.hand_over(uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.release_staged(uuid) FROM PUBLIC;
 
 -- Promote ----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ _SQL = load(__name__)
 
 
 @dataclass(frozen=True)
-class Reason:
+class RejectionReason:
     """One reason why rows of a file are invalid."""
 
     code: str
@@ -70,8 +70,8 @@ async def warnings(tx: Tx, upload_id: UUID, behind: WarnedAt | None, size: int) 
     return [Warned(*row) for row in await fetch_all(tx, _SQL["page_of_warnings"], (upload_id, *after, size))]
 
 
-async def reasons(tx: Tx, upload_id: UUID, limit: int) -> list[Reason]:
-    return [Reason(*row) for row in await fetch_all(tx, _SQL["reasons"], (upload_id, limit))]
+async def reasons(tx: Tx, upload_id: UUID, limit: int) -> list[RejectionReason]:
+    return [RejectionReason(*row) for row in await fetch_all(tx, _SQL["reasons"], (upload_id, limit))]
 
 
 async def trace(tx: Tx, upload_id: UUID) -> list[Moment]:

@@ -13,7 +13,7 @@ _SQL = load(__name__)
 
 
 @dataclass(frozen=True)
-class Progress:
+class UploadProgress:
     """Progress of an upload."""
 
     upload_id: UUID
@@ -38,5 +38,7 @@ async def under_way(tx: Tx, workspace_id: UUID, limit: int) -> list[UUID]:
     return [row[0] for row in rows]
 
 
-async def progress_of(tx: Tx, uploads: Sequence[UUID]) -> list[Progress]:
-    return [Progress(*row) for row in await fetch_all(tx, _SQL["progress_of"], {"uploads": list(uploads)})]
+async def progress_of(tx: Tx, uploads: Sequence[UUID]) -> list[UploadProgress]:
+    return [
+        UploadProgress(*row) for row in await fetch_all(tx, _SQL["progress_of"], {"uploads": list(uploads)})
+    ]

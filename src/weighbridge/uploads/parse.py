@@ -67,8 +67,8 @@ async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> lis
 
     async with stored_file(upload, ctx) as (path, scratch):
         sheet = await asyncio.to_thread(sheet_of, upload, pipeline, path, scratch)
-        reading = _Reading(upload, sheet, await inherited(ctx, upload, sheet))
-        checked = await _check(reading, ctx, scratch, attempt.progress)
+        opened = _OpenedFile(upload, sheet, await inherited(ctx, upload, sheet))
+        checked = await _check(opened, ctx, scratch, attempt.progress)
         return await asyncio.to_thread(collect, checked)
 
 
@@ -81,7 +81,7 @@ async def _checked(
         sheet = await asyncio.to_thread(sheet_of, attempt.upload, pipeline, path, scratch)
         how = await inherited(ctx, attempt.upload, sheet)
         await refuse_without_original(ctx, attempt.upload, how.originals)
-        return await _check(_Reading(attempt.upload, sheet, how), ctx, scratch, attempt.progress)
+        return await _check(_OpenedFile(attempt.upload, sheet, how), ctx, scratch, attempt.progress)
 
     checking = asyncio.create_task(work())
     try:
@@ -102,30 +102,30 @@ async def _checked(
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _OpenedFile:
     upload: Upload
     sheet: Sheet
     how: Inherited
 
 
-async def _check(reading: _Reading, ctx: Context, scratch: Path, progress: Progress) -> CheckResult:
-    pipeline = pipeline_of(reading.upload, ctx)
+async def _check(opened: _OpenedFile, ctx: Context, scratch: Path, progress: Progress) -> CheckResult:
+    pipeline = pipeline_of(opened.upload, ctx)
     async with ctx.db.tx() as tx:
         today = (await clock.now(tx)).date()
-        limits = await production_columns.capacities(tx, pipeline)
+        limits = await production_columns.column_limits(tx, pipeline)
     return await asyncio.to_thread(
         check,
         pipeline,
-        reading.sheet,
-        reading.upload.scope,
+        opened.sheet,
+        opened.upload.scope,
         scratch=scratch,
         memory_limit=f"{ctx.limits.parse_memory_mb}MB",
         progress=progress,
         today=today,
-        options=reading.how.options,
-        capacities=limits,
-        exponents=reading.how.exponents,
-        indian=reading.how.indian,
+        options=opened.how.options,
+        column_limits=limits,
+        exponents=opened.how.exponents,
+        indian=opened.how.indian,
     )
 
 
@@ -224,7 +224,7 @@ async def _finish(
         await staging.add_groups(tx, grouped.batches)
         await queue.finish_staging(tx, attempt.lease, found)
         for code, message in checked.warnings.items():
-            await rejections.warn(tx, attempt.lease, (WHOLE_FILE, checked.header_line), code, message)
+            await rejections.add_warning(tx, attempt.lease, (WHOLE_FILE, checked.header_line), code, message)
     journal.row_errors(attempt.upload, first, checked.bins.rejected)
 
 

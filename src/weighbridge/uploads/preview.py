@@ -21,10 +21,10 @@ from weighbridge.postgres import clock, roles
 from weighbridge.uploads import history, preview_queries, queue, staging, stored_file
 from weighbridge.uploads import preview_rows as comparison
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.history import Reason
+from weighbridge.uploads.history import RejectionReason
 from weighbridge.uploads.preview_queries import Discard
-from weighbridge.uploads.preview_rows import KINDS, Page, Row
-from weighbridge.uploads.upsert_sql import StagingGone
+from weighbridge.uploads.preview_rows import KINDS, Page, PreviewRow
+from weighbridge.uploads.upsert_sql import StagingLost
 
 REASONS = 20  # reasons for rejections that are shown, most frequent first
 HOLDS = timedelta(seconds=10)  # minimum time a comparison is reused: it reads every row
@@ -38,7 +38,7 @@ class Preview:
     as_of: datetime
     expires_at: datetime  # then it is discarded automatically
     changes: dict[str, Changes]  # by entity, dimensions before facts
-    reasons: tuple[Reason, ...]  # why rows were rejected
+    reasons: tuple[RejectionReason, ...]  # why rows were rejected
 
     @property
     def rejected(self) -> int:
@@ -80,14 +80,14 @@ async def _compare(
         async with ctx.db.tx(roles.PROMOTE, upload.workspace_id) as tx:
             as_of = await clock.now(tx)
             counts = await comparison.counts(tx, pipeline, upload)
-    except StagingGone:
+    except StagingLost:
         raise await _read_again(ctx, upload, operates=operates) from None
     async with ctx.db.tx() as tx:
         await preview_queries.note(tx, upload.id, counts, as_of)
     return counts, as_of
 
 
-async def page(ctx: Context, upload: Upload, wanted: Page) -> list[Row]:
+async def page(ctx: Context, upload: Upload, wanted: Page) -> list[PreviewRow]:
     """Rows of one kind. RequestRefused as in `preview`, or for an unknown entity or kind."""
     pipeline = known_pipeline(ctx, upload)
     _one_of("entity", wanted.entity, [entity.name for entity in pipeline.entities])

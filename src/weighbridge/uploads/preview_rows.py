@@ -20,7 +20,7 @@ from weighbridge.postgres.pipeline_tables import staging_table
 from weighbridge.postgres.transactions import Tx, fetch_all, fetch_one
 from weighbridge.uploads import unchanged_groups
 from weighbridge.uploads.preview_sql import Span, count_sql, params, rows_sql, shapes
-from weighbridge.uploads.upsert_sql import StagingGone
+from weighbridge.uploads.upsert_sql import StagingLost
 
 KINDS = ("inserted", "updated", "unchanged")
 WINDOW, WIDEST = 2_000, 50_000  # staged rows searched at once for a page: few first, then more
@@ -37,7 +37,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Row:
+class PreviewRow:
     """A record of the file, as a row of one table."""
 
     seq: int
@@ -47,9 +47,9 @@ class Row:
 
 
 async def counts(tx: Tx, pipeline: Pipeline, upload: Upload) -> dict[str, Changes]:
-    """Changes by entity, over all staged rows. StagingGone if some of them are missing."""
+    """Changes by entity, over all staged rows. StagingLost if some of them are missing."""
     if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
-        raise StagingGone("other rows are staged than were accepted")
+        raise StagingLost("other rows are staged than were accepted")
     return {entity.name: await _count(tx, pipeline, entity, upload) for entity in pipeline.entities}
 
 
@@ -64,7 +64,7 @@ async def _count(tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload) -> 
             total += Changes(inserted, updated, rows - inserted - updated)
             counted += rows
     if counted != sum(upto - after for after, upto in spans):
-        raise StagingGone(f"{counted} staged rows of {entity.name} are there")
+        raise StagingLost(f"{counted} staged rows of {entity.name} are there")
     return total
 
 
@@ -79,7 +79,7 @@ class Page:
     known: int | None = None  # total of this kind, if known: the search stops there
 
 
-async def rows(tx: Tx, pipeline: Pipeline, upload: Upload, page: Page) -> list[Row]:
+async def rows(tx: Tx, pipeline: Pipeline, upload: Upload, page: Page) -> list[PreviewRow]:
     """A page of the rows of one kind, in the order in which they would be written.
 
     Rows that a receipt covers are not staged: the unchanged count includes them, this list does not.
@@ -87,7 +87,7 @@ async def rows(tx: Tx, pipeline: Pipeline, upload: Upload, page: Page) -> list[R
     entity = pipeline.entity(page.entity)
     spans, _ = await _spans(tx, pipeline, entity, upload)
     enough = page.limit if page.known is None or page.after else min(page.limit, page.known)
-    found: list[Row] = []
+    found: list[PreviewRow] = []
     for window in _windows(spans, page.after) if enough else ():
         of_each = [
             await fetch_all(
@@ -107,10 +107,12 @@ async def rows(tx: Tx, pipeline: Pipeline, upload: Upload, page: Page) -> list[R
 async def _spans(tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload) -> tuple[list[Span], int]:
     """Ranges to compare, and the number of rows that need no comparison because receipts say they are in production."""
     last = upload.staged.get(entity.name, 0)
-    runs = await unchanged_groups.current_runs(tx, pipeline, upload.scope) if entity is pipeline.grain else []
-    edges = [0, *chain.from_iterable(runs), last]
+    ranges = (
+        await unchanged_groups.current_groups(tx, pipeline, upload.scope) if entity is pipeline.grain else []
+    )
+    edges = [0, *chain.from_iterable(ranges), last]
     between = zip(edges[::2], edges[1::2], strict=True)
-    return [(after, upto) for after, upto in between if after < upto], sum(b - a for a, b in runs)
+    return [(after, upto) for after, upto in between if after < upto], sum(b - a for a, b in ranges)
 
 
 def _windows(spans: Iterable[Span], after: int) -> Iterator[Span]:
@@ -122,13 +124,13 @@ def _windows(spans: Iterable[Span], after: int) -> Iterator[Span]:
             first, size = first + size, min(2 * size, WIDEST)
 
 
-def _row(entity: Entity, row: Sequence[Any]) -> Row:
+def _row(entity: Entity, row: Sequence[Any]) -> PreviewRow:
     seq, line, *rest = row
     personal = {declared.name for declared in entity.fields if declared.personal}
     key = dict(zip(entity.key, rest, strict=False))
     pairs = zip(entity.values, rest[len(entity.key) :], strict=True)
     hidden = "…"
-    return Row(
+    return PreviewRow(
         seq,
         line,
         {column: hidden if value and column in personal else value for column, value in key.items()},
@@ -143,8 +145,8 @@ def _row(entity: Entity, row: Sequence[Any]) -> Row:
 
 
 async def _with_names(
-    tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload, found: list[Row]
-) -> list[Row]:
+    tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload, found: list[PreviewRow]
+) -> list[PreviewRow]:
     """Replace ids of other rows by the name, or else the key, of the row."""
     names: dict[str, dict[str, str]] = {}
     for ref in entity.refs:

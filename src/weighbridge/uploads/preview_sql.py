@@ -22,7 +22,7 @@ Span = tuple[int, int]  # staged rows with first < seq <= second
 
 
 @dataclass(frozen=True)
-class Shape:
+class ComparisonShape:
     """What the SQL of a comparison depends on, in addition to the declaration."""
 
     types: tuple[tuple[str, str], ...]  # column → its type in production, to which an insert would cast
@@ -33,7 +33,7 @@ class Shape:
 
 async def shapes(
     tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload, spans: Sequence[Span]
-) -> list[Shape]:
+) -> list[ComparisonShape]:
     """One for each set of key columns that are empty in some rows: an index serves `=` or IS NULL, not both at once."""
     types = await fetch_all(
         tx,
@@ -51,7 +51,7 @@ async def shapes(
         params(upload, spans),
     )
     return [
-        Shape(
+        ComparisonShape(
             tuple(types),
             scope,
             tuple(c for c, empty in zip(entity.key, pattern, strict=True) if empty),
@@ -75,7 +75,7 @@ def params(upload: Upload, spans: Sequence[Span]) -> dict[str, Any]:
 
 
 @cache
-def count_sql(pipeline: Pipeline, entity: Entity, shape: Shape) -> bytes:
+def count_sql(pipeline: Pipeline, entity: Entity, shape: ComparisonShape) -> bytes:
     query = sql.SQL("SELECT count(*), count(*) FILTER (WHERE {}), count(*) FILTER (WHERE {}) {}").format(
         _is("inserted", entity, shape), _is("updated", entity, shape), _compared(pipeline, entity, shape)
     )
@@ -83,7 +83,7 @@ def count_sql(pipeline: Pipeline, entity: Entity, shape: Shape) -> bytes:
 
 
 @cache
-def rows_sql(pipeline: Pipeline, entity: Entity, shape: Shape, kind: str) -> bytes:
+def rows_sql(pipeline: Pipeline, entity: Entity, shape: ComparisonShape, kind: str) -> bytes:
     """Seq, line, the key columns, and for each value the old and the new one; NULL if it does not change."""
 
     def compared(column: str) -> sql.Composable:
@@ -113,7 +113,7 @@ def rows_sql(pipeline: Pipeline, entity: Entity, shape: Shape, kind: str) -> byt
     return query.as_bytes(None)
 
 
-def _is(kind: str, entity: Entity, shape: Shape) -> sql.Composable:
+def _is(kind: str, entity: Entity, shape: ComparisonShape) -> sql.Composable:
     if kind == "inserted":
         return sql.SQL("t.workspace_id IS NULL")
     may_change = updates(entity, shape.filled)
@@ -122,7 +122,7 @@ def _is(kind: str, entity: Entity, shape: Shape) -> sql.Composable:
     return sql.SQL("t.workspace_id IS NOT NULL AND {}({})").format(same, differ)
 
 
-def _compared(pipeline: Pipeline, entity: Entity, shape: Shape) -> sql.Composed:
+def _compared(pipeline: Pipeline, entity: Entity, shape: ComparisonShape) -> sql.Composed:
     """Staged rows of some spans with the same empty key columns, each joined to the production row with its key."""
     empty = set(shape.no_key)
 

@@ -13,12 +13,12 @@ from weighbridge.uploads import queue, rejections
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.parse import parts_of_sums
-from weighbridge.uploads.promote_entity import Writer
+from weighbridge.uploads.promote_entity import PromotionWriter
 from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
 from weighbridge.uploads.stored_file import pipeline_of, raw_records
 from weighbridge.uploads.threshold import rejects_hint
-from weighbridge.uploads.upsert_sql import StagingGone
+from weighbridge.uploads.upsert_sql import StagingLost
 
 
 async def promote(attempt: Attempt, ctx: Context) -> None:
@@ -26,10 +26,10 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
     if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
-        raise StagingGone("other rows are staged than were accepted")
+        raise StagingLost("other rows are staged than were accepted")
     async with ctx.db.fenced(attempt.lease, roles.PROMOTE) as tx:
         await queue.begin_promotion(tx, attempt.lease)
-    writer = Writer(attempt, ctx, pipeline)
+    writer = PromotionWriter(attempt, ctx, pipeline)
     for entity in _from_watermark(upload, pipeline):
         await writer.write(pipeline.entity(entity))
     await _complete_rejections(attempt, ctx)
@@ -68,7 +68,7 @@ async def _reject_parts(attempt: Attempt, ctx: Context, failed: set[int]) -> lis
                 f"The sum of this record and others was not written (see line {part.line}). Load all of these "
                 "records together."
             )
-            await rejections.add(
+            await rejections.add_rejection(
                 tx,
                 attempt.lease,
                 Rejection(part.row_index, part.line, "promote", None, "sum_not_written", message, None),

@@ -21,7 +21,7 @@ from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
 from weighbridge.uploads.upsert_sql import SeqRange
 
-ORPHAN = RowFault("parent_not_found", "a row that it belongs to could not be written")
+PARENT_NOT_WRITTEN = RowFault("parent_not_found", "a row that it belongs to could not be written")
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Survey:
 
     lost: tuple[UUID, ...] = ()  # referenced parents that production does not have
     faults: Mapping[int, RowFault] = field(default_factory=dict)  # rows that must not be written, by seq
-    runs: tuple[tuple[int, int], ...] = ()  # ranges that are in production unchanged
+    ranges: tuple[tuple[int, int], ...] = ()  # (after, upto] that are in production unchanged
 
 
-class Writer:
+class PromotionWriter:
     """One promotion in progress. Its counts are of what has been committed."""
 
     def __init__(self, attempt: Attempt, ctx: Context, pipeline: Pipeline) -> None:
@@ -60,7 +60,7 @@ class Writer:
         after = watermark.seq if watermark.entity == entity.name else 0
         last = self.attempt.upload.staged.get(entity.name, 0)
         survey = await self._survey(entity, after)
-        for segment in _segments(after, last, survey.runs):
+        for segment in _segments(after, last, survey.ranges):
             if segment.unchanged and await self._skip_unchanged(entity, segment):
                 continue
             for start in range(segment.after, segment.upto, self.ctx.limits.batch_rows):
@@ -79,14 +79,16 @@ class Writer:
             lost: set[UUID] = set()
             for ref in entity.refs:
                 lost |= await upsert_sql.missing(tx, self.pipeline.entity(ref.entity), self.scope)
-            orphans = await upsert_sql.orphans(tx, self.pipeline, entity, self.scope, lost) if lost else []
-            faults = dict.fromkeys(orphans, ORPHAN)
-            runs: list[tuple[int, int]] = []
+            faults: dict[int, RowFault] = {}
+            if lost:
+                rows = await upsert_sql.rows_without_parent(tx, self.pipeline, entity, self.scope, lost)
+                faults |= dict.fromkeys(rows, PARENT_NOT_WRITTEN)
+            ranges: list[tuple[int, int]] = []
             if grain:
                 if self.attempt.upload.read_as.linked and not entity.upsert.repeats:
                     faults |= await self._overwriting(tx, entity)
-                runs = await uploads_unchanged.unchanged_runs(tx, self.pipeline, self.scope, after)
-        return Survey(tuple(lost), faults, tuple(runs))
+                ranges = await uploads_unchanged.matching_groups(tx, self.pipeline, self.scope, after)
+        return Survey(tuple(lost), faults, tuple(ranges))
 
     async def _overwriting(self, tx: Tx, entity: Entity) -> dict[int, RowFault]:
         """Records of a fixed rejects file that would replace another record of their original file."""
@@ -104,8 +106,8 @@ class Writer:
     async def _skip_unchanged(self, entity: Entity, segment: Segment) -> bool:
         """Count the rows as unchanged if the receipts still match; this stays true until commit."""
         async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
-            runs = await uploads_unchanged.unchanged_runs(tx, self.pipeline, self.scope, segment.after)
-            if not runs or runs[0][0] != segment.after or runs[0][1] < segment.upto:
+            ranges = await uploads_unchanged.matching_groups(tx, self.pipeline, self.scope, segment.after)
+            if not ranges or ranges[0][0] != segment.after or ranges[0][1] < segment.upto:
                 return False
             counts = self.counts.unchanged(entity, segment.upto - segment.after)
             await self._advance(tx, entity, segment.upto, counts)
@@ -133,7 +135,7 @@ class Writer:
         async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             if entity is self.pipeline.grain:
                 await uploads_unchanged.touch(
-                    tx, self.pipeline, batch, altered=bool(batch.lost or batch.skipped)
+                    tx, self.pipeline, batch, incomplete=bool(batch.lost or batch.skipped)
                 )
             counts = self.counts
             if batch.lost:
@@ -165,7 +167,7 @@ class Writer:
         """Record the batch's rows as failed and continue after them."""
         async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             if entity is self.pipeline.grain:
-                await uploads_unchanged.touch(tx, self.pipeline, batch, altered=True)
+                await uploads_unchanged.touch(tx, self.pipeline, batch, incomplete=True)
             for _, row_index, line in await upsert_sql.staged_lines(tx, self.pipeline, entity, batch):
                 await self._note_failure(tx, entity, (row_index, line), fault)
             counts = self.counts.fail(entity, batch.size)
@@ -176,7 +178,9 @@ class Writer:
         """A reference to a missing parent becomes NULL, with a warning; if it is in the key, the row fails instead."""
         for row_index, line, ref in await upsert_sql.rows_naming(tx, self.pipeline, entity, batch):
             message = f"{ref}: the referenced row is not in production; the reference is empty (line {line})."
-            await rejections.warn(tx, self.attempt.lease, (row_index, line), f"{ref}_not_found", message)
+            await rejections.add_warning(
+                tx, self.attempt.lease, (row_index, line), f"{ref}_not_found", message
+            )
 
     async def _note_faults(self, tx: Tx, entity: Entity, batch: SeqRange) -> PromotionCounts:
         for seq, row_index, line in await upsert_sql.staged_lines(tx, self.pipeline, entity, batch):
@@ -191,11 +195,11 @@ class Writer:
         message = f"{entity.name}: not written, {fault.message} (line {row_and_line[1]})."
         if entity is self.pipeline.grain:
             self.refused.append((row_and_line[1], fault.code))
-            await rejections.add(
+            await rejections.add_rejection(
                 tx, self.attempt.lease, Rejection(*row_and_line, "promote", None, fault.code, message, None)
             )
         else:
-            await rejections.warn(
+            await rejections.add_warning(
                 tx, self.attempt.lease, row_and_line, f"{entity.name}_{fault.code}", message
             )
 
@@ -204,9 +208,9 @@ class Writer:
         await queue.advance(tx, self.attempt.lease, watermark, counts.as_dict(), counts.promoted_rows)
 
 
-def _segments(after: int, last: int, runs: Sequence[tuple[int, int]]) -> Iterator[Segment]:
+def _segments(after: int, last: int, ranges: Sequence[tuple[int, int]]) -> Iterator[Segment]:
     """Cut (after, last] into ranges that receipts cover and ranges that must be written."""
-    for start, end in runs:
+    for start, end in ranges:
         if after < start:
             yield Segment(after, start, unchanged=False)
         yield Segment(start, end, unchanged=True)

@@ -154,15 +154,15 @@ async def holders(tx: Tx, upload_ids: Sequence[UUID]) -> list[Holder]:
 
 
 @dataclass(frozen=True)
-class Cursor:
+class UploadCursor:
     """Where a page of uploads ended. Two uploads may have arrived at the same moment."""
 
     created_at: datetime
     id: UUID
 
 
-async def recent(
-    tx: Tx, workspace_id: UUID, *, status: str | None = None, behind: Cursor | None = None, limit: int
+async def recent_uploads(
+    tx: Tx, workspace_id: UUID, *, status: str | None = None, behind: UploadCursor | None = None, limit: int
 ) -> list[Upload]:
     """The newest uploads of a workspace, a page at a time."""
     rows = await fetch_all(
@@ -240,9 +240,9 @@ async def note_columns(tx: Tx, lease: Lease, columns: Sequence[str], report: Col
     await tx.execute(_SQL["note_columns"], (lease.token, list(columns), Jsonb(report.as_dict())))
 
 
-async def hand_over(tx: Tx, lease: Lease) -> None:
-    """End a parse attempt; another worker promotes."""
-    await tx.execute(_SQL["hand_over"], (lease.token,))
+async def release_staged(tx: Tx, lease: Lease) -> None:
+    """End a parse attempt whose worker does not promote; another worker claims the staged upload."""
+    await tx.execute(_SQL["release_staged"], (lease.token,))
 
 
 async def hold(tx: Tx, lease: Lease) -> None:

@@ -63,8 +63,8 @@ SELECT weighbridge.finish_staging(%s, %s, %s, %s, %s, %s, %s, %s)
 -- name: note_columns
 SELECT weighbridge.note_columns(%s, %s, %s)
 
--- name: hand_over
-SELECT weighbridge.hand_over(%s)
+-- name: release_staged
+SELECT weighbridge.release_staged(%s)
 
 -- name: hold_upload
 SELECT weighbridge.hold_upload(%s)

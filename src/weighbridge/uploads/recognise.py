@@ -150,7 +150,7 @@ def _recognise(ctx: Context, beginning: _Beginning, filename: str | None, platfo
     with TemporaryDirectory(prefix="recognise-", dir=ctx.scratch) as folder:
         path = Path(folder, "head")
         path.write_bytes(beginning.text.encode())
-        reader = _Reader(path, beginning.kind, cut=beginning.cut, delimiter=beginning.delimiter)
+        reader = _HeadReader(path, beginning.kind, cut=beginning.cut, delimiter=beginning.delimiter)
         tried = [reader.hold(pipeline, profile) for pipeline, profile in _candidates(accepting, platform)]
     known = [fit for fit in tried if isinstance(fit, Fit)]
     if any(
@@ -176,7 +176,7 @@ def _candidates(
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _HeadReader:
     """Reads the beginning of a file as each pipeline would."""
 
     path: Path

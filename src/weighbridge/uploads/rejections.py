@@ -23,13 +23,13 @@ class Rejection:
     more: list[str] | None = None
 
 
-async def add(tx: Tx, lease: Lease, rejection: Rejection) -> None:
+async def add_rejection(tx: Tx, lease: Lease, rejection: Rejection) -> None:
     await tx.execute(
         _SQL["add_rejection"], {**vars(rejection), "upload": lease.subject, "workspace": lease.workspace_id}
     )
 
 
-async def warn(tx: Tx, lease: Lease, row_and_line: tuple[int, int], code: str, message: str) -> None:
+async def add_warning(tx: Tx, lease: Lease, row_and_line: tuple[int, int], code: str, message: str) -> None:
     """Add a warning about a loaded row, by its row index and line."""
     await tx.execute(_SQL["add_warning"], (lease.subject, lease.workspace_id, *row_and_line, code, message))
 

@@ -46,7 +46,7 @@ async def append(
         upload.id,
         lasts=ctx.limits.resumable,
     )
-    writer = _Writer(ctx, upload, part, checksum)
+    writer = _PartWriter(ctx, upload, part, checksum)
     try:
         await asyncio.to_thread(part.truncate, upload.received)
         await writer.note()  # so that it does not expire while bytes arrive
@@ -63,7 +63,7 @@ async def append(
         raise disk_error(error) from error
 
 
-class _Writer:
+class _PartWriter:
     """Buffers bytes, writes them to the file, and records the offset after they are synced to disk."""
 
     def __init__(self, ctx: Context, upload: Resumable, part: PartialFile, checksum: Checksum | None) -> None:

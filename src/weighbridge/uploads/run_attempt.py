@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import structlog
 
+from weighbridge.engine.write_result import write_result
 from weighbridge.model.errors import LeaseLost, Refused, RetryLater, StopRequested
-from weighbridge.model.retry import POLICIES, RESULT
+from weighbridge.model.retry import POLICIES
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
@@ -21,7 +21,7 @@ from weighbridge.uploads.parse import parse
 from weighbridge.uploads.promote import promote
 from weighbridge.uploads.stored_file import pipeline_of
 from weighbridge.uploads.threshold import check_threshold
-from weighbridge.uploads.upsert_sql import StagingGone
+from weighbridge.uploads.upsert_sql import StagingLost
 
 log = structlog.get_logger()
 
@@ -41,7 +41,7 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
                 journal.put_on_hold(attempt.upload)
             return
         if not promotes:
-            await _settle(attempt, ctx, lambda tx: queue.hand_over(tx, lease))
+            await _settle(attempt, ctx, lambda tx: queue.release_staged(tx, lease))
             return
         with journal.timed("promote", attempt.upload.pipeline):
             await promote(attempt, ctx)
@@ -50,7 +50,7 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
             journal.job_released(attempt.upload)
     except LeaseLost:
         journal.lease_lost(attempt.upload)
-    except StagingGone:
+    except StagingLost:
         await _settle(attempt, ctx, lambda tx: queue.restage(tx, lease))
     except RetryLater as failure:
         await _retry(attempt, ctx, failure)
@@ -94,17 +94,12 @@ async def _fail(attempt: Attempt, ctx: Context, code: str, text: str) -> None:
 
 async def _settle(attempt: Attempt, ctx: Context, write: Callable[[Tx], Awaitable[None]]) -> bool:
     """Write the end of an attempt. Retry while the database is unavailable; if it stays so, the lease expires."""
-    for pause in RESULT.pauses():
-        try:
-            async with ctx.db.tx() as tx:
-                await write(tx)
-            return True
-        except RetryLater:
-            await asyncio.sleep(pause)
-        except LeaseLost:
-            break
-    journal.lease_lost(attempt.upload)
-    return False
+    try:
+        await write_result(ctx.db, write)
+    except (RetryLater, LeaseLost):
+        journal.lease_lost(attempt.upload)
+        return False
+    return True
 
 
 async def _reload(attempt: Attempt, ctx: Context) -> Upload:

@@ -41,7 +41,7 @@ async def check_threshold(attempt: Attempt, ctx: Context) -> None:
     )
 
 
-def _most_common(reasons: Sequence[history.Reason]) -> str:
+def _most_common(reasons: Sequence[history.RejectionReason]) -> str:
     """`Most common: bad_date in 'Filed', 120 rows (…); …`, each with an example."""
     if not reasons:
         return ""

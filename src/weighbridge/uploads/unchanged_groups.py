@@ -13,26 +13,26 @@ from weighbridge.uploads.upsert_sql import SeqRange
 _SQL = load(__name__)
 
 
-async def unchanged_runs(tx: Tx, pipeline: Pipeline, scope: Scope, after: int) -> list[tuple[int, int]]:
+async def matching_groups(tx: Tx, pipeline: Pipeline, scope: Scope, after: int) -> list[tuple[int, int]]:
     """Ranges of seq, (after, upto], whose groups all match their receipts. They keep matching until commit."""
     groups = await fetch_all(tx, _SQL["matching_groups"], {**_names(pipeline, scope), "after": after})
-    return _runs(groups)
+    return _ranges(groups)
 
 
-async def current_runs(tx: Tx, pipeline: Pipeline, scope: Scope) -> list[tuple[int, int]]:
+async def current_groups(tx: Tx, pipeline: Pipeline, scope: Scope) -> list[tuple[int, int]]:
     """The same ranges as of now, without locks, for previews."""
-    return _runs(await fetch_all(tx, _SQL["current_groups"], _names(pipeline, scope)))
+    return _ranges(await fetch_all(tx, _SQL["current_groups"], _names(pipeline, scope)))
 
 
-def _runs(groups: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+def _ranges(groups: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """Merge adjacent groups into one range."""
-    runs: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for first, last in groups:
-        if runs and runs[-1][1] == first - 1:
-            runs[-1] = (runs[-1][0], last)
+        if ranges and ranges[-1][1] == first - 1:
+            ranges[-1] = (ranges[-1][0], last)
         else:
-            runs.append((first - 1, last))
-    return runs
+            ranges.append((first - 1, last))
+    return ranges
 
 
 async def known_groups(tx: Tx, pipeline: Pipeline, scope: Scope, digests: dict[str, bytes]) -> set[str]:
@@ -45,17 +45,14 @@ async def known_groups(tx: Tx, pipeline: Pipeline, scope: Scope, digests: dict[s
     return {row[0] for row in rows}
 
 
-async def touch(tx: Tx, pipeline: Pipeline, batch: SeqRange, *, altered: bool = False) -> None:
-    """Record that this upload writes to the groups of the batch.
-
-    `altered`: a row is not written as it was staged. Such a group never becomes a receipt.
-    """
+async def touch(tx: Tx, pipeline: Pipeline, batch: SeqRange, *, incomplete: bool = False) -> None:
+    """Record that this upload writes to the groups of the batch. An incomplete group never becomes a receipt."""
     if not pipeline.grouped:
         await tx.execute(_SQL["void_receipts"], _names(pipeline, batch.scope))
         return
     await tx.execute(
         _SQL["touch_receipts"],
-        {**_names(pipeline, batch.scope), "after": batch.after, "upto": batch.upto, "altered": altered},
+        {**_names(pipeline, batch.scope), "after": batch.after, "upto": batch.upto, "incomplete": incomplete},
     )
 
 

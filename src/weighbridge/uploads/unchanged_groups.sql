@@ -30,8 +30,8 @@ ORDER BY g.first_seq
 -- unless another upload wrote to the group in between: then the receipt is mixed and cannot be compared.
 INSERT INTO weighbridge.receipts AS r (workspace_id, target, scope, group_key, upload_id, digest, complete, mixed)
 SELECT g.workspace_id, %(target)s, %(scope)s, g.group_key, g.upload_id, g.digest,
-       g.first_seq > %(after)s AND g.last_seq <= %(upto)s AND NOT %(altered)s,
-       g.first_seq <= %(after)s OR %(altered)s
+       g.first_seq > %(after)s AND g.last_seq <= %(upto)s AND NOT %(incomplete)s,
+       g.first_seq <= %(after)s OR %(incomplete)s
 FROM weighbridge.staging_groups g
 WHERE g.upload_id = %(upload)s AND g.workspace_id = %(workspace)s
   AND g.last_seq > %(after)s AND g.first_seq <= %(upto)s
@@ -39,10 +39,10 @@ ORDER BY g.group_key -- one lock order for all uploads
 ON CONFLICT (workspace_id, target, scope, group_key) DO UPDATE
 SET upload_id = excluded.upload_id,
     digest = excluded.digest,
-    mixed = CASE WHEN %(altered)s THEN true
+    mixed = CASE WHEN %(incomplete)s THEN true
                  WHEN NOT excluded.mixed THEN false -- starts again
                  ELSE r.upload_id <> excluded.upload_id OR r.mixed OR r.complete END,
-    complete = CASE WHEN %(altered)s THEN false
+    complete = CASE WHEN %(incomplete)s THEN false
                     WHEN NOT excluded.mixed THEN excluded.complete
                     WHEN r.upload_id <> excluded.upload_id OR r.mixed OR r.complete THEN false
                     ELSE (SELECT g.last_seq <= %(upto)s FROM weighbridge.staging_groups g

@@ -37,7 +37,7 @@ class SeqRange:
         return [seq for seq in self.faults if self.after < seq <= self.upto]
 
 
-class StagingGone(Exception):
+class StagingLost(Exception):
     """Staged rows are missing: Postgres crashed, or their retention period is over. Parse the file again."""
 
 
@@ -67,7 +67,7 @@ async def upsert(
     assert row is not None
     rows, inserted, updated = row
     if rows != batch.size:
-        raise StagingGone(f"{rows} of {batch.size} staged rows of {entity.name} are there")
+        raise StagingLost(f"{rows} of {batch.size} staged rows of {entity.name} are there")
     return Changes(inserted, updated, rows - len(batch.skipped) - inserted - updated)
 
 
@@ -82,7 +82,9 @@ async def missing(tx: Tx, entity: Entity, scope: Scope) -> set[UUID]:
     return {row[0] for row in rows}
 
 
-async def orphans(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope, lost: set[UUID]) -> list[int]:
+async def rows_without_parent(
+    tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope, lost: set[UUID]
+) -> list[int]:
     """Seqs of rows whose key references a missing parent: without it they would be different rows."""
     found: list[int] = []
     for ref in (ref for ref in entity.refs if ref.name in entity.key):

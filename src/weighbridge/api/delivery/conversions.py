@@ -29,10 +29,10 @@ from weighbridge.api.delivery.models import (
 from weighbridge.api.error_responses import documented
 from weighbridge.api.validation_messages import NO_NUL
 from weighbridge.delivery import conversions, ledger, queue
-from weighbridge.delivery.conversions import ConversionFilter, ConversionRow, Cursor
+from weighbridge.delivery.conversions import ConversionCursor, ConversionFilter, ConversionRow
 from weighbridge.delivery.ledger import LedgerEntry
 from weighbridge.delivery.queue import FailedFilter
-from weighbridge.delivery.receive_conversions import MOST, Written, convert
+from weighbridge.delivery.receive_conversions import MOST, ConversionResult, convert
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
 from weighbridge.postgres import roles
@@ -65,8 +65,8 @@ async def send_conversions(request: Request, key: Key, app: TheApp) -> JSONRespo
     already sent."""
     payload = await bodies.json_of(request)
     many = isinstance(payload, dict) and "conversions" in payload
-    written = await convert(app.ctx, key.workspace_id, _several(payload) if many else [("", payload)])
-    results = [_written(each).model_dump(mode="json") for each in written]
+    converted = await convert(app.ctx, key.workspace_id, _several(payload) if many else [("", payload)])
+    results = [_result_out(each).model_dump(mode="json") for each in converted]
     return JSONResponse({"conversions": results} if many else results[0], 202)
 
 
@@ -100,7 +100,7 @@ async def list_conversions(
     """List the workspace's conversions, newest first; with a status of queued conversions in delivery order, unless an
     order id is given."""
     tiebreaker = _TIEBREAKER.get(status, _nothing) if order_id is None else _nothing
-    behind = cursor.read("before", before, Cursor, _moment, tiebreaker, UUID, str)
+    behind = cursor.read("before", before, ConversionCursor, _moment, tiebreaker, UUID, str)
     wanted = ConversionFilter(key.workspace_id, site_id, provider, status, category, order_id)
     async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
         found = await conversions.page(tx, wanted, behind, limit + 1)
@@ -179,15 +179,15 @@ def _several(payload: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(f"conversions[{place}].", each) for place, each in enumerate(given)]
 
 
-def _written(written: Written) -> ConvertedOut:
+def _result_out(result: ConversionResult) -> ConvertedOut:
     return ConvertedOut(
-        sale_id=written.sale_id,
-        site_id=written.sale.site_id,
-        order_id=written.sale.order_id,
-        result=written.result,
+        sale_id=result.sale_id,
+        site_id=result.sale.site_id,
+        order_id=result.sale.order_id,
+        result=result.result,
         deliveries=[
             DeliveryOut(provider=each.provider_key, status=DeliveryStatus(each.status))
-            for each in written.deliveries
+            for each in result.deliveries
         ],
     )
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request
 from weighbridge.api import bodies
 from weighbridge.api.access import TheApp, by_cron
 from weighbridge.api.delivery.models import SEED_BODY, ProcessedOut, RecoveredOut, SeededOut
-from weighbridge.api.delivery.sites import find, no_vault
+from weighbridge.api.delivery.sites import find_site, no_vault
 from weighbridge.api.error_responses import Problem
 from weighbridge.delivery import credentials, queue
 from weighbridge.delivery.deliver import deliver
@@ -51,10 +51,10 @@ async def process_offline_conversions(
 ) -> ProcessedOut:
     """Deliver queued conversions of all workspaces and wait until every call has ended."""
     try:
-        tally = await deliver(app.ctx, "cron", limit)
+        counts = await deliver(app.ctx, "cron", limit)
     except ConfigError as error:
         raise no_vault(error) from None
-    return ProcessedOut.model_validate(vars(tally))
+    return ProcessedOut.model_validate(vars(counts))
 
 
 @router.post(
@@ -94,7 +94,7 @@ async def seed_credentials(request: Request, app: TheApp) -> SeededOut:
     ):
         raise RequestRefused(422, "invalid_request", f"body: expected an object with {', '.join(_SEEDED)}.")
     site_id: UUID = uuid_of(str(given["site_id"]), "site", "site_id")
-    site = await find(app, None, site_id)
+    site = await find_site(app, None, site_id)
     try:
         await credentials.put(
             app.ctx, site.workspace_id, site.id, given["provider_key"], given["credentials"], "cron"

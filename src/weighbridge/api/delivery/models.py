@@ -187,7 +187,7 @@ class CircuitOut(BaseModel):
     next_probe_at: datetime | None
 
 
-class KeyStandingOut(BaseModel):
+class GroupCredentialsOut(BaseModel):
     """A group's credentials."""
 
     version: int
@@ -217,7 +217,7 @@ class DeliveryGroupOut(BaseModel):
     waiting: int = Field(description="QUEUED and RETRY; at most 10000 are counted.")
     in_call: int = Field(description="PROCESSING: in a call, or claimed for the next one.")
     failed: int = Field(description="At most 10000 are counted.")
-    credentials: KeyStandingOut | None = Field(
+    credentials: GroupCredentialsOut | None = Field(
         description="null: no credentials are stored, and no conversion is sent."
     )
     totals: TotalsOut

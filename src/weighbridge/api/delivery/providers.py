@@ -15,7 +15,7 @@ from weighbridge.api.delivery.models import (
     DeliveryGroupOut,
     DeliveryGroupsOut,
     EntryOut,
-    KeyStandingOut,
+    GroupCredentialsOut,
     TotalsOut,
 )
 from weighbridge.api.error_responses import documented
@@ -66,7 +66,7 @@ async def list_groups(
 def _out(found: GroupStatus, ledger: list[EntryOut]) -> DeliveryGroupOut:
     credentials = None
     if found.credentials_version is not None:
-        credentials = KeyStandingOut(
+        credentials = GroupCredentialsOut(
             version=found.credentials_version,
             key_id=found.key_id or "",
             refused_at=found.refused_at,

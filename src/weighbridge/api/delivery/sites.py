@@ -47,7 +47,7 @@ async def list_sites(
     """List the workspace's sites, by name."""
     behind = cursor.read("after", after, str, str) or ""
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
-        found = await sites.page(tx, key.workspace_id, behind, limit + 1)
+        found = await sites.get_sites(tx, key.workspace_id, behind, limit + 1)
     page, last = cursor.page(found, limit)
     more = cursor.write(last.name) if last else None
     return SitesOut(sites=[_out(site) for site in page], next=more)
@@ -114,7 +114,7 @@ async def set_credentials(
     payload = await bodies.json_of(request)
     if not isinstance(payload, dict) or set(payload) != {"credentials"}:
         raise RequestRefused(422, "invalid_request", 'body: expected {"credentials": {…}}.')
-    site = await find(app, key.workspace_id, site_id)
+    site = await find_site(app, key.workspace_id, site_id)
     try:
         made = await credentials.put(
             app.ctx, key.workspace_id, site.id, provider_id, payload["credentials"], f"key {key.id}"
@@ -140,7 +140,7 @@ async def set_credentials(
 @needs("admin")
 async def remove_credentials(site_id: UUID, provider_id: str, key: Key, app: TheApp) -> RemovedOut:
     """Delete a site's credentials. Deliveries stop until new ones are stored. The action is audited."""
-    site = await find(app, key.workspace_id, site_id)
+    site = await find_site(app, key.workspace_id, site_id)
     async with app.db.tx(workspace_id=key.workspace_id) as tx:
         removed = await credential_queries.remove(tx, key.workspace_id, site.id, provider_id, f"key {key.id}")
     if not removed:
@@ -157,7 +157,7 @@ async def remove_credentials(site_id: UUID, provider_id: str, key: Key, app: The
 @needs("operate")
 async def reset_provider(site_id: UUID, provider_id: str, key: Key, app: TheApp) -> ResetOut:
     """Close a circuit and retry refused credentials. Use this after the cause is fixed. The action is audited."""
-    site = await find(app, key.workspace_id, site_id)
+    site = await find_site(app, key.workspace_id, site_id)
     async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
         known = await sites.providers(tx)
         if provider_id not in known:
@@ -166,10 +166,10 @@ async def reset_provider(site_id: UUID, provider_id: str, key: Key, app: TheApp)
     return ResetOut(site_id=site.id, provider=provider_id, state="CLOSED")
 
 
-async def find(app: App, workspace_id: UUID | None, site_id: UUID) -> Site:
+async def find_site(app: App, workspace_id: UUID | None, site_id: UUID) -> Site:
     """A site of the workspace; one of another workspace is treated as unknown."""
     async with app.db.tx(roles.DELIVER, workspace_id) as tx:
-        site = await sites.get(tx, workspace_id, site_id)
+        site = await sites.get_site(tx, workspace_id, site_id)
     if site is None:
         raise unknown_site(site_id)
     return site

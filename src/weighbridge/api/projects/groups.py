@@ -12,7 +12,7 @@ from weighbridge.access.keys import ApiKey
 from weighbridge.api import cursor
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.error_responses import documented
-from weighbridge.api.projects.manage import NOT_THERE, After, ProjectId, find
+from weighbridge.api.projects.manage import NOT_THERE, After, ProjectId, find_project
 from weighbridge.api.projects.models import (
     KeywordGroupOut,
     KeywordGroupsOut,
@@ -31,8 +31,7 @@ from weighbridge.api.projects.models import (
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
 from weighbridge.postgres import roles
-from weighbridge.projects import edits as steps
-from weighbridge.projects import groups
+from weighbridge.projects import edits, groups
 from weighbridge.projects.groups import ProjectKey
 
 router = APIRouter(tags=["groups"])
@@ -61,7 +60,7 @@ async def list_groups(
 ) -> KeywordGroupsOut:
     """List the project's groups, ordered by parent keyword."""
     behind = cursor.read("after", after, groups.GroupCursor, str, UUID)
-    await find(app, key, project_id)
+    await find_project(app, key, project_id)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await groups.groups(tx, ProjectKey(key.workspace_id, project_id), behind, limit + 1)
     page, last = cursor.page(found, limit)
@@ -77,7 +76,7 @@ async def list_groups(
 @needs("read")
 async def get_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> KeywordGroupOut:
     """One group. Its keywords: `/api/projects/{project_id}/keywords?group_id=…`."""
-    await find(app, key, project_id)
+    await find_project(app, key, project_id)
     return await _group(app, key, project_id, group_id)
 
 
@@ -97,7 +96,7 @@ async def list_keywords(
 ) -> KeywordsOut:
     """List the project's keywords in alphabetical order."""
     behind = cursor.read("after", after, str, str) or ""
-    await find(app, key, project_id)
+    await find_project(app, key, project_id)
     if group_id is not None:
         await _group(app, key, project_id, group_id)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
@@ -116,7 +115,7 @@ async def list_keywords(
 @needs("read")
 async def list_merges(project_id: ProjectId, key: Key, app: TheApp) -> MergesOut:
     """List the merged words."""
-    await find(app, key, project_id)
+    await find_project(app, key, project_id)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         return _merges(await groups.merges(tx, ProjectKey(key.workspace_id, project_id)))
 
@@ -129,7 +128,7 @@ async def list_merges(project_id: ProjectId, key: Key, app: TheApp) -> MergesOut
 @needs("operate")
 async def merge_tokens(project_id: ProjectId, body: MergeIn, key: Key, app: TheApp) -> MergesOut:
     """Merge words into another word of this project. The action is audited."""
-    return _merges(await steps.merge_tokens(_editor(app, key, project_id), body.tokens, body.into))
+    return _merges(await edits.merge_tokens(_editor(app, key, project_id), body.tokens, body.into))
 
 
 @router.post(
@@ -142,7 +141,7 @@ async def merge_tokens(project_id: ProjectId, body: MergeIn, key: Key, app: TheA
 @needs("operate")
 async def unmerge_tokens(project_id: ProjectId, body: UnmergeIn, key: Key, app: TheApp) -> MergesOut:
     """Undo the merge of words. The action is audited."""
-    return _merges(await steps.unmerge_tokens(_editor(app, key, project_id), body.tokens))
+    return _merges(await edits.unmerge_tokens(_editor(app, key, project_id), body.tokens))
 
 
 @router.patch(
@@ -155,7 +154,7 @@ async def rename_group(
     project_id: ProjectId, group_id: UUID, body: RenameIn, key: Key, app: TheApp
 ) -> KeywordGroupOut:
     """Rename a group; null names it after its parent keyword. The action is audited."""
-    await steps.rename_group(_editor(app, key, project_id), group_id, body.name)
+    await edits.rename_group(_editor(app, key, project_id), group_id, body.name)
     return await _group(app, key, project_id, group_id)
 
 
@@ -163,7 +162,7 @@ async def rename_group(
 @needs("operate")
 async def confirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> KeywordGroupOut:
     """Confirm a group: automatic grouping no longer changes it. The action is audited."""
-    await steps.confirm_group(_editor(app, key, project_id), group_id)
+    await edits.confirm_group(_editor(app, key, project_id), group_id)
     return await _group(app, key, project_id, group_id)
 
 
@@ -171,7 +170,7 @@ async def confirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: Th
 @needs("operate")
 async def unconfirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> MovedOut:
     """Undo the confirmation of a group; null if grouping has moved all its keywords. The action is audited."""
-    await steps.unconfirm_group(_editor(app, key, project_id), group_id)
+    await edits.unconfirm_group(_editor(app, key, project_id), group_id)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         left = await groups.find(tx, ProjectKey(key.workspace_id, project_id), group_id)
     return MovedOut(group=KeywordGroupOut(**vars(left)) if left else None)
@@ -188,8 +187,8 @@ async def move_keywords(project_id: ProjectId, body: MoveIn, key: Key, app: TheA
     if body.group_id is not None and body.new_group is not None:
         message = "body: expected group_id or new_group, got both."
         raise RequestRefused(422, "invalid_request", message)
-    target = steps.Target(group=body.group_id, new_name=body.new_group)
-    moved = await steps.move_keywords(_editor(app, key, project_id), body.keywords, target)
+    target = edits.MoveTarget(group=body.group_id, new_name=body.new_group)
+    moved = await edits.move_keywords(_editor(app, key, project_id), body.keywords, target)
     return MovedOut(group=await _group(app, key, project_id, moved) if moved else None)
 
 
@@ -204,11 +203,11 @@ async def regroup(
 ) -> RegroupedOut:
     """Group all keywords again, except confirmed groups and manually moved keywords. The action is audited."""
     by_hand = body is not None and body.by_hand
-    return RegroupedOut(**asdict(await steps.regroup(_editor(app, key, project_id), by_hand=by_hand)))
+    return RegroupedOut(**asdict(await edits.regroup(_editor(app, key, project_id), by_hand=by_hand)))
 
 
-def _editor(app: App, key: ApiKey, project_id: int) -> steps.Editor:
-    return steps.Editor(app.db, ProjectKey(key.workspace_id, project_id), actor=f"key {key.id}")
+def _editor(app: App, key: ApiKey, project_id: int) -> edits.Editor:
+    return edits.Editor(app.db, ProjectKey(key.workspace_id, project_id), actor=f"key {key.id}")
 
 
 async def _group(app: App, key: ApiKey, project_id: int, group_id: UUID) -> KeywordGroupOut:

@@ -32,8 +32,7 @@ from weighbridge.model.errors import NoProject
 from weighbridge.model.project import Project
 from weighbridge.model.project import ProjectStatus as Status
 from weighbridge.postgres import roles
-from weighbridge.projects import create as steps
-from weighbridge.projects import queue
+from weighbridge.projects import create, queue
 
 router = APIRouter(tags=["projects"])
 
@@ -72,7 +71,7 @@ async def list_projects(
     """List the workspace's projects, by number."""
     behind = cursor.read("after", after, int, int) or 0
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
-        found = await queue.page(tx, key.workspace_id, behind, limit + 1)
+        found = await queue.get_projects(tx, key.workspace_id, behind, limit + 1)
     page, last = cursor.page(found, limit)
     more = cursor.write(last.id) if last else None
     return ProjectsOut(projects=[_brief(project) for project in page], next=more)
@@ -93,7 +92,7 @@ async def list_projects(
 @needs("operate")
 async def make_project(body: ProjectIn, key: Key, app: TheApp, response: Response) -> ProjectOut:
     """Create or rename a project. Uploading the first file also creates it."""
-    project, new = await steps.make(app.db, key.workspace_id, body.project_id, body.name)
+    project, new = await create.make(app.db, key.workspace_id, body.project_id, body.name)
     response.status_code = 201 if new else 200
     return _brief(project)
 
@@ -107,7 +106,7 @@ async def make_project(body: ProjectIn, key: Key, app: TheApp, response: Respons
 async def get_project(project_id: ProjectId, key: Key, app: TheApp) -> WholeProjectOut:
     """A project with counts of its files."""
     status = await _status(app, key, project_id)
-    project = await find(app, key, project_id)
+    project = await find_project(app, key, project_id)
     files = status.files
     return WholeProjectOut(
         **_brief(project).model_dump(),
@@ -143,7 +142,7 @@ async def list_jobs(
 ) -> JobsOut:
     """List the project's jobs, one per file, in order of receipt."""
     behind = cursor.read("after", after, queue.JobCursor, datetime.fromisoformat, UUID)
-    project = await find(app, key, project_id)
+    project = await find_project(app, key, project_id)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await queue.jobs(tx, project, status=status, after=behind, limit=limit + 1)
     page, last = cursor.page(found, limit)
@@ -165,10 +164,10 @@ async def retry_failed_jobs(
     project_id: ProjectId, key: Key, app: TheApp, body: RetryIn | None = None
 ) -> RetriedOut:
     """Retry every failed job of the project from the stored files. Each retry is audited."""
-    project = await find(app, key, project_id)
+    project = await find_project(app, key, project_id)
     forced = body is not None and body.force_partial
     actor = f"key {key.id}"
-    done = await steps.retry_failed(app.db, project, force_partial=forced, actor=actor, limited=True)
+    done = await create.retry_failed(app.db, project, force_partial=forced, actor=actor, limited=True)
     skipped = [vars(each) for each in done.skipped]
     return RetriedOut.model_validate({"project_id": project.id, "retried": done.retried, "skipped": skipped})
 
@@ -188,9 +187,9 @@ async def kick_project(project_id: ProjectId, key: Key, app: TheApp) -> KickedOu
     return KickedOut(project_id=project_id, status=ProjectStatus(status.status), locked=status.locked)
 
 
-async def find(app: App, key: ApiKey, project_id: int) -> Project:
+async def find_project(app: App, key: ApiKey, project_id: int) -> Project:
     """A project of the key's workspace; one of another workspace is treated as unknown."""
-    project = await steps.find(app.db, key.workspace_id, project_id)
+    project = await create.find_project(app.db, key.workspace_id, project_id)
     if project is None:
         raise NoProject
     return project

@@ -10,7 +10,7 @@ from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.model.upload import Sender
 from weighbridge.observe.redact import quote_input
-from weighbridge.uploads import check_request as steps_request
+from weighbridge.uploads import check_request
 from weighbridge.uploads.check_request import AUTO, Checked, Request
 from weighbridge.uploads.read_options import OPTIONS
 
@@ -55,7 +55,7 @@ def _bound(key: ApiKey) -> tuple[str, ...]:
 
 def admitted(app: App, request: Request, key: ApiKey) -> Sender:
     """Check the fields before the first bytes of the file are known. RequestRefused as below."""
-    found = steps_request.check_sender(app.ctx, request)
+    found = check_request.check_sender(app.ctx, request)
     if found.workspace_id != key.workspace_id:
         raise RequestRefused(403, "wrong_workspace", "This key belongs to another workspace.")
     return found
@@ -64,7 +64,7 @@ def admitted(app: App, request: Request, key: ApiKey) -> Sender:
 def checked(app: App, request: Request, key: ApiKey) -> Checked:
     """RequestRefused if the request is invalid or not allowed for this key."""
     admitted(app, request, key)
-    return steps_request.check(app.ctx, request)
+    return check_request.check(app.ctx, request)
 
 
 def _flag(name: str, value: str) -> bool:

@@ -31,9 +31,9 @@ from weighbridge.model.upload import Upload
 from weighbridge.postgres import roles
 from weighbridge.uploads import fixed_rows, history, queue
 from weighbridge.uploads.fixed_rows import NO_REJECTS
+from weighbridge.uploads.operator_retry import dismiss, reopen
 from weighbridge.uploads.read_options import read_options
 from weighbridge.uploads.release_batch import release_batch
-from weighbridge.uploads.retry import dismiss, reopen
 
 router = APIRouter(tags=["uploads"])
 
@@ -52,9 +52,11 @@ async def list_uploads(
     before: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
 ) -> UploadsOut:
     """List the workspace's uploads, newest first."""
-    behind = cursor.read("before", before, queue.Cursor, datetime.fromisoformat, UUID)
+    behind = cursor.read("before", before, queue.UploadCursor, datetime.fromisoformat, UUID)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
-        found = await queue.recent(tx, key.workspace_id, status=status, behind=behind, limit=limit + 1)
+        found = await queue.recent_uploads(
+            tx, key.workspace_id, status=status, behind=behind, limit=limit + 1
+        )
         rejects = await fixed_rows.rejects(tx, [upload.id for upload in found])
     page, last = cursor.page(found, limit)
     more = cursor.write(last.created_at.isoformat(), last.id) if last else None
@@ -70,7 +72,7 @@ async def list_uploads(
 @needs("read")
 async def get_upload(upload_id: UUID, key: Key, app: TheApp) -> UploadDetail:
     """Everything about one upload: state, progress, bins, counts, columns, read options, linked uploads."""
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         rejects = await fixed_rows.rejects(tx, [upload.id])
         links = await fixed_rows.links(tx, upload.id)
@@ -92,7 +94,7 @@ async def list_warnings(
 ) -> WarningsOut:
     """Every assumption about the file, its unused columns and missing fields, and warnings about loaded rows."""
     behind = cursor.read("after", after, history.WarnedAt, int, str)
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await history.warnings(tx, upload.id, behind, limit + 1)
     page, last = cursor.page(found, limit)
@@ -114,7 +116,7 @@ async def list_warnings(
 async def retry_upload(upload_id: UUID, key: Key, app: TheApp, body: RetryIn | None = None) -> RetryOut:
     """Retry a failed or partial upload from the stored file, optionally with other read options.
     The action is audited."""
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     body = body or RetryIn.model_validate({})
     status = await reopen(
         app.db,
@@ -135,7 +137,7 @@ async def retry_upload(upload_id: UUID, key: Key, app: TheApp, body: RetryIn | N
 @needs("operate")
 async def dismiss_upload(upload_id: UUID, key: Key, app: TheApp) -> DismissOut:
     """Remove a failed upload from the dead letters. It stays failed and can still be retried. The action is audited."""
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     await dismiss(app.db, upload, actor=f"key {key.id}")
     return DismissOut(upload_id=upload.id, status=Status.FAILED, dismissed=True)
 
@@ -152,12 +154,12 @@ async def dismiss_upload(upload_id: UUID, key: Key, app: TheApp) -> DismissOut:
 @needs("operate")
 async def release_batch_of_upload(upload_id: UUID, key: Key, app: TheApp) -> ReleaseOut:
     """Remove the batch name from a failed upload, so that the fixed file can use it. The action is audited."""
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     name = await release_batch(app.db, upload, actor=f"key {key.id}")
     return ReleaseOut(upload_id=upload.id, status=Status.FAILED, released_batch_id=name)
 
 
-async def find(app: App, key: ApiKey, upload_id: UUID) -> Upload:
+async def find_upload(app: App, key: ApiKey, upload_id: UUID) -> Upload:
     """An upload of the key's workspace; one of another workspace is treated as unknown."""
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         upload = await queue.get(tx, upload_id)

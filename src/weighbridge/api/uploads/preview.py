@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from weighbridge.api import cursor
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.error_responses import documented
-from weighbridge.api.uploads.manage import find
+from weighbridge.api.uploads.manage import find_upload
 from weighbridge.model.states import Status
 from weighbridge.uploads import preview as uploads_preview
 from weighbridge.uploads.preview_rows import Page
@@ -109,7 +109,7 @@ async def get_preview(
     ] = False,
 ) -> PreviewOut:
     """What an upload on hold would insert, update and leave unchanged."""
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     found = await uploads_preview.preview(app.ctx, upload, fresh=fresh, operates=key.may("operate"))
     upload, pipeline = found.upload, app.ctx.pipelines[found.upload.pipeline]
     return PreviewOut(
@@ -155,7 +155,7 @@ async def list_preview_rows(
 ) -> PreviewRowsOut:
     """Rows of one kind, with the changes of each. Days whose rows are all unchanged are
     counted, but not listed."""
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     wanted = entity or uploads_preview.known_pipeline(app.ctx, upload).grain.name
     found = await uploads_preview.page(app.ctx, upload, Page(wanted, kind.value, after, limit + 1))
     page, last = cursor.page(found, limit)
@@ -172,7 +172,7 @@ async def list_preview_rows(
 @needs("operate")
 async def promote_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
     """Promote an upload on hold: its rows are written. The action is audited."""
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     await uploads_preview.promote_on_hold(app.ctx, upload, actor=f"key {key.id}")
     return DecidedOut(upload_id=upload.id, status=Status.STAGING_COMPLETE)
 
@@ -181,6 +181,6 @@ async def promote_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
 @needs("operate")
 async def discard_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
     """Discard an upload on hold: it fails as `discarded`; its content can be uploaded again. The action is audited."""
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     await uploads_preview.discard(app.ctx, upload, actor=f"key {key.id}")
     return DecidedOut(upload_id=upload.id, status=Status.FAILED)

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.error_responses import documented
-from weighbridge.api.uploads.manage import find
+from weighbridge.api.uploads.manage import find_upload
 from weighbridge.uploads.write_rejects_file import RejectsForm, rejects_csv
 
 router = APIRouter(tags=["uploads"])
@@ -47,7 +47,7 @@ async def get_rejects(
     ] = False,
 ) -> StreamingResponse:
     """Download the rejected rows, to fix them and load the file again."""
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     headers = {
         "Content-Disposition": f'attachment; filename="rejects-{upload.id}.csv"',
         "X-Content-Type-Options": "nosniff",

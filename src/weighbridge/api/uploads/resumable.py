@@ -21,7 +21,7 @@ from weighbridge.api.access import SECURITY, Key, TheApp, needs, public
 from weighbridge.api.error_responses import documented, problem
 from weighbridge.api.uploads import fields, tus_headers
 from weighbridge.api.uploads.exclusive_requests import ExclusiveRequest, ExclusiveRequests
-from weighbridge.api.uploads.manage import find
+from weighbridge.api.uploads.manage import find_upload
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import TERMINAL, Status
@@ -232,7 +232,7 @@ async def get_file(file_id: str, key: Key, app: TheApp) -> ResumableOut:
     upload = await _find(app, key, file_id)
     progress: FileProgress | FileKnown | None = None
     if upload.upload_id is not None and upload.request.get("key_id") == str(key.id):
-        found = await find(app, key, upload.upload_id)
+        found = await find_upload(app, key, upload.upload_id)
         others = upload.duplicate and not key.may("read")
         progress = FileKnown(created_at=found.created_at) if others else _file_progress(found)
     return ResumableOut(

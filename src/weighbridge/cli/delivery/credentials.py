@@ -147,7 +147,7 @@ def _prompt(site: str, provider: str, workspace: str | None) -> dict[str, str]:
         from weighbridge.delivery.context import outbound_of
 
         await the_site(app, site, workspace)
-        return credentials.find(outbound_of(app.ctx).providers, provider)
+        return credentials.known_provider(outbound_of(app.ctx).providers, provider)
 
     values: dict[str, str] = {}
     for need in with_app(look).needs:

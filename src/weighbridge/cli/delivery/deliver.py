@@ -77,7 +77,7 @@ def deliver(
 async def _run_until_stopped(app: App, limit: int | None) -> None:
     """Run until SIGTERM or SIGINT; calls in flight are completed first."""
     from weighbridge.delivery.context import outbound_of
-    from weighbridge.delivery.worker import Deliverer, collect_less
+    from weighbridge.delivery.deliverer import Deliverer, collect_less
 
     outbound_of(app.ctx)  # fail now if the vault key is missing
     collect_less()
@@ -97,28 +97,28 @@ def _run_once(limit: int, *, as_json: bool) -> None:
         from weighbridge.delivery.deliver import deliver
         from weighbridge.postgres import roles
 
-        tally = await deliver(app.ctx, worker_options(app.settings).name, limit)
-        if tally.processed:
-            return tally, None
+        result = await deliver(app.ctx, worker_options(app.settings).name, limit)
+        if result.processed:
+            return result, None
         async with app.db.tx(roles.DELIVER) as tx:
-            return tally, await queue.next_due(tx)
+            return result, await queue.next_due(tx)
 
-    tally, due = with_app(work)
+    result, due = with_app(work)
     if as_json:
-        print_json({"ok": True, **vars(tally)})
+        print_json({"ok": True, **vars(result)})
         return
-    if tally.processed:
-        calls = counted(tally.calls, "call") if tally.calls else "no call"
-        counts = f"{tally.completed:,} delivered, {tally.failed:,} failed, {tally.retry:,} to retry"
-        out().print(f"{counted(tally.processed, 'conversion')} in {calls}: {counts}.")
+    if result.processed:
+        calls = counted(result.calls, "call") if result.calls else "no call"
+        counts = f"{result.completed:,} delivered, {result.failed:,} failed, {result.retry:,} to retry"
+        out().print(f"{counted(result.processed, 'conversion')} in {calls}: {counts}.")
     else:
         out().print("Nothing was sent.")
-    if tally.full:
-        out().print(f"{counted(tally.full, 'batch', 'batches')} found no free slot.")
+    if result.full:
+        out().print(f"{counted(result.full, 'batch', 'batches')} found no free slot.")
     if due is not None:
         out().print(f"The next retry is due at {due:%Y-%m-%d %H:%M:%S %Z}.")
-    _print_skipped(tally.skipped)
-    if tally.failed:
+    _print_skipped(result.skipped)
+    if result.failed:
         out().print("For the reasons, run: weighbridge conversions list --status FAILED")
 
 

@@ -42,7 +42,7 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         found: list[Site] = []
         async with app.db.tx(roles.TENANT, workspace_id) as tx:
-            while page := await sites.page(tx, workspace_id, found[-1].name if found else "", 1000):
+            while page := await sites.get_sites(tx, workspace_id, found[-1].name if found else "", 1000):
                 found += page
         return found
 
@@ -207,7 +207,7 @@ async def the_site(app: App, text: str, workspace: str | None) -> Site:
     workspace_id = uuid_of(workspace, "workspace", "workspace") if workspace else None
     async with app.db.tx(roles.DELIVER, workspace_id) as tx:
         try:
-            by_id = await sites.get(tx, workspace_id, UUID(text))
+            by_id = await sites.get_site(tx, workspace_id, UUID(text))
         except ValueError:
             by_id = None
         found = [by_id] if by_id else await sites.named(tx, text, workspace_id)

@@ -66,17 +66,19 @@ async def tables(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
 async def constraints(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
     missing = await readiness.missing_pipelines(tx, pipelines)
     made = [pipeline for pipeline in pipelines if pipeline.name not in missing]
-    keys, guards = await doctor.missing_keys(tx, made), await doctor.disabled_guards(tx)
+    keys, guards = await doctor.missing_keys(tx, made), await doctor.idle_triggers(tx)
     faults = [f"{key.table} has no unique key ({key.columns})" for key in keys]
-    faults += [f"{each.name} on {each.table} is {'missing' if each.gone else 'disabled'}" for each in guards]
+    faults += [
+        f"{each.name} on {each.table} is {'missing' if each.missing else 'disabled'}" for each in guards
+    ]
     if not faults:
         return ok("constraints", "All unique keys and guard triggers exist and are enabled.")
     statements = [f"ALTER TABLE {key.table} ADD {key.definition};" for key in keys]
     statements += [
-        f"ALTER TABLE {each.table} ENABLE TRIGGER {each.name};" for each in guards if not each.gone
+        f"ALTER TABLE {each.table} ENABLE TRIGGER {each.name};" for each in guards if not each.missing
     ]
     fixes = [f"in psql: {' '.join(statements)}"] if statements else []
-    fixes += [f"run: {MIGRATE} --reapply"] if any(each.gone for each in guards) else []
+    fixes += [f"run: {MIGRATE} --reapply"] if any(each.missing for each in guards) else []
     return failed("constraints", _sentence(faults), f"Stop the workers; {'; '.join(fixes)}")
 
 

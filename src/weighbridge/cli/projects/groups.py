@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from weighbridge.app import App
     from weighbridge.projects.edits import Editor
-    from weighbridge.projects.groups import Group, Grouped
+    from weighbridge.projects.groups import Grouped, KeywordGroup
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def groups(
 ) -> None:
     """List the groups of a project, ordered by parent keyword."""
 
-    async def work(app: App) -> list[Group]:
+    async def work(app: App) -> list[KeywordGroup]:
         from weighbridge.postgres import roles
         from weighbridge.projects import groups as projects_groups
 
@@ -104,7 +104,7 @@ def rename(
 ) -> None:
     """Rename a group."""
 
-    async def work(editor: Editor) -> Group:
+    async def work(editor: Editor) -> KeywordGroup:
         from weighbridge.projects.edits import rename_group
 
         await rename_group(editor, _group_id(group), name)
@@ -119,7 +119,7 @@ def confirm(
 ) -> None:
     """Confirm a group: automatic grouping no longer changes it."""
 
-    async def work(editor: Editor) -> Group:
+    async def work(editor: Editor) -> KeywordGroup:
         from weighbridge.projects.edits import confirm_group
 
         await confirm_group(editor, _group_id(group))
@@ -134,7 +134,7 @@ def unconfirm(
 ) -> None:
     """Undo the confirmation: automatic grouping may change the group again."""
 
-    async def work(editor: Editor) -> Group | None:
+    async def work(editor: Editor) -> KeywordGroup | None:
         from weighbridge.projects.edits import unconfirm_group
 
         await unconfirm_group(editor, _group_id(group))
@@ -164,10 +164,10 @@ def move(
     if (group is not None) + (new_group is not None) + back != 1:
         raise typer.BadParameter("expected one of --group, --new-group and --back")
 
-    async def work(editor: Editor) -> Group | None:
-        from weighbridge.projects.edits import Target, move_keywords
+    async def work(editor: Editor) -> KeywordGroup | None:
+        from weighbridge.projects.edits import MoveTarget, move_keywords
 
-        target = Target(group=_group_id(group) if group is not None else None, new_name=new_group)
+        target = MoveTarget(group=_group_id(group) if group is not None else None, new_name=new_group)
         moved = await move_keywords(editor, keywords, target)
         return await _group(editor, moved) if moved else None
 
@@ -211,7 +211,7 @@ def _edited(workspace: str, number: str, work: Callable[[Editor], Awaitable[T]])
     return with_app(inside)
 
 
-async def _group(editor: Editor, group_id: UUID) -> Group:
+async def _group(editor: Editor, group_id: UUID) -> KeywordGroup:
     from weighbridge.model.errors import RequestRefused
 
     group = await _find_group(editor, group_id)
@@ -220,7 +220,7 @@ async def _group(editor: Editor, group_id: UUID) -> Group:
     return group
 
 
-async def _find_group(editor: Editor, group_id: UUID) -> Group | None:
+async def _find_group(editor: Editor, group_id: UUID) -> KeywordGroup | None:
     from weighbridge.postgres import roles
     from weighbridge.projects import groups as projects_groups
 
@@ -234,7 +234,7 @@ def _group_id(text: str) -> UUID:
     return uuid_of(text, "group", "GROUP")
 
 
-def _print_group(group: Group, *, as_json: bool) -> None:
+def _print_group(group: KeywordGroup, *, as_json: bool) -> None:
     if as_json:
         print_json(vars(group))
         return
@@ -243,7 +243,7 @@ def _print_group(group: Group, *, as_json: bool) -> None:
     out().print(groups_table([group]))
 
 
-def _print_group_if_any(group: Group | None, *, as_json: bool) -> None:
+def _print_group_if_any(group: KeywordGroup | None, *, as_json: bool) -> None:
     """Print a group, or that it no longer exists because its keywords returned to automatic grouping."""
     if group is not None:
         _print_group(group, as_json=as_json)

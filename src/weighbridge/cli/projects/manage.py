@@ -47,7 +47,7 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         found: list[Project] = []
         async with app.db.tx(roles.TENANT, workspace_id) as tx:
-            while page := await queue.page(tx, workspace_id, found[-1].id if found else 0, 1000):
+            while page := await queue.get_projects(tx, workspace_id, found[-1].id if found else 0, 1000):
                 found += page
         return found
 
@@ -250,11 +250,11 @@ def kick(number: ProjectNumber, workspace: Workspace = DEFAULT_WORKSPACE, as_jso
 async def the_project(app: App, workspace: str, number: str) -> Project:
     """The project with this number, or RequestRefused."""
     from weighbridge.model.errors import RequestRefused
-    from weighbridge.projects.create import find
+    from weighbridge.projects.create import find_project
     from weighbridge.uploads.check_request import project_number, uuid_of
 
     wanted = project_number(number)
-    project = await find(app.db, uuid_of(workspace, "workspace", "workspace"), wanted)
+    project = await find_project(app.db, uuid_of(workspace, "workspace", "workspace"), wanted)
     if project is None:
         opens = f"weighbridge load FILE --pipeline keywords --project {wanted}"
         message = f"There is no project {wanted}. Its first file creates it: {opens}."

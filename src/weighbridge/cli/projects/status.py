@@ -13,7 +13,7 @@ from weighbridge.model.project import ProjectStatus
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from weighbridge.projects.groups import Group
+    from weighbridge.projects.groups import KeywordGroup
 
 _MARKS = {  # fixed symbols: docs/contracts.md
     "succeeded": "[green]✓ completed[/]",
@@ -81,7 +81,7 @@ def remarks(project_status: ProjectStatus) -> list[str]:
     return failed + again
 
 
-def groups_table(groups: Sequence[Group]) -> Table:
+def groups_table(groups: Sequence[KeywordGroup]) -> Table:
     from rich.markup import escape
 
     table = plain_table()

@@ -17,7 +17,7 @@ _UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".download",
 
 
 @dataclass(frozen=True)
-class _Look:
+class _FileState:
     size: int
     changed: int
     inode: int
@@ -27,24 +27,24 @@ class _Look:
 class Folder:
     path: Path
     settle: float = 1.0  # seconds without change after which a file is complete
-    _waiting: dict[Path, tuple[_Look, float]] = field(default_factory=dict)
-    _taken: dict[Path, _Look] = field(default_factory=dict)
+    _waiting: dict[Path, tuple[_FileState, float]] = field(default_factory=dict)
+    _taken: dict[Path, _FileState] = field(default_factory=dict)
 
     def ready(self) -> list[Path]:
         """Complete files that were not returned before in their current version, by name."""
         now = time.monotonic()
-        there = self._look()
+        there = self._scan()
         self._waiting = {path: seen for path, seen in self._waiting.items() if path in there}
         complete = []
-        for path, look in sorted(there.items()):
-            if self._taken.get(path) == look:
+        for path, state in sorted(there.items()):
+            if self._taken.get(path) == state:
                 continue
             before, since = self._waiting.get(path, (None, now))
-            if before != look:
-                self._waiting[path] = (look, now)
+            if before != state:
+                self._waiting[path] = (state, now)
             elif now - since >= self.settle:
                 del self._waiting[path]
-                self._taken[path] = look
+                self._taken[path] = state
                 complete.append(path)
         return complete
 
@@ -56,7 +56,7 @@ class Folder:
     def unsettled(self) -> bool:
         return bool(self._waiting)
 
-    def _look(self) -> dict[Path, _Look]:
+    def _scan(self) -> dict[Path, _FileState]:
         found = {}
         with os.scandir(self.path) as entries:
             for entry in entries:
@@ -67,7 +67,7 @@ class Folder:
                     stat = entry.stat()
                 except FileNotFoundError:
                     continue  # moved away since the listing
-                found[Path(entry.path)] = _Look(stat.st_size, stat.st_mtime_ns, stat.st_ino)
+                found[Path(entry.path)] = _FileState(stat.st_size, stat.st_mtime_ns, stat.st_ino)
         return found
 
 

@@ -51,7 +51,7 @@ def listing(
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         async with app.db.tx() as tx:
-            return await queue.recent(tx, workspace_id, status=_status(status), limit=limit)
+            return await queue.recent_uploads(tx, workspace_id, status=_status(status), limit=limit)
 
     found = with_app(work)
     if as_json:
@@ -164,8 +164,8 @@ def retry(
     }
 
     async def work(app: App) -> str:
+        from weighbridge.uploads.operator_retry import reopen
         from weighbridge.uploads.read_options import read_options
-        from weighbridge.uploads.retry import reopen
 
         upload = await get(app, upload_id)
         return await reopen(
@@ -188,7 +188,7 @@ def dismiss(upload_id: UploadId, as_json: AsJson = False) -> None:
     """Remove a failed upload from the dead letters: it needs no further action."""
 
     async def work(app: App) -> None:
-        from weighbridge.uploads.retry import dismiss
+        from weighbridge.uploads.operator_retry import dismiss
 
         await dismiss(app.db, await get(app, upload_id), actor="command line")
 

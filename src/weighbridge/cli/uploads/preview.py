@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.model.pipeline import Pipeline
     from weighbridge.uploads.preview import Preview
-    from weighbridge.uploads.preview_rows import Row
+    from weighbridge.uploads.preview_rows import PreviewRow
 
 app = typer.Typer()
 
@@ -45,7 +45,7 @@ def preview(
 ) -> None:
     """Show what an upload on hold would insert, update and leave unchanged."""
 
-    async def work(app: App) -> tuple[Preview, Pipeline, list[Row]]:
+    async def work(app: App) -> tuple[Preview, Pipeline, list[PreviewRow]]:
         from weighbridge.uploads import preview
         from weighbridge.uploads.preview_rows import Page
 
@@ -107,7 +107,7 @@ def discard(upload_id: UploadId, as_json: AsJson = False) -> None:
         out().print(f"{upload_id} is discarded.")
 
 
-def _as_json(row: Row) -> dict[str, Any]:
+def _as_json(row: PreviewRow) -> dict[str, Any]:
     return {"line": row.line, "key": row.key, "changes": [vars(change) for change in row.changes]}
 
 

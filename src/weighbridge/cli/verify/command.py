@@ -74,12 +74,12 @@ def golden_path(
 def _ask() -> None:
     """Ask outside the event loop, where Ctrl-C would have to wait for the answer."""
     from weighbridge.app import database_url
-    from weighbridge.uploads import golden_path
+    from weighbridge.uploads import golden_path_queries
 
     if not sys.stdin.isatty():
         raise typer.BadParameter("--env prod asks for confirmation, but stdin is not a terminal: add --yes")
     settings = read_settings()
-    target = golden_path.target(run(lambda: database_url(settings)))
+    target = golden_path_queries.target(run(lambda: database_url(settings)))
     sys.stderr.write(
         f"Load one generated judgment into {target.database} on {target.host}, and delete it again? [y/N] "
     )

@@ -19,7 +19,7 @@ from weighbridge.cli.serve import worker_options
 from weighbridge.model.errors import ConfigError, RetryLater, WeighbridgeError
 from weighbridge.postgres import clock
 from weighbridge.postgres.errors import RowFault
-from weighbridge.uploads import golden_path, history
+from weighbridge.uploads import golden_path_queries, history
 from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import Received, receive
 from weighbridge.worker import run_until
@@ -75,7 +75,7 @@ async def verify(app: App, report: Callable[[Step], None]) -> list[Step]:
         steps.append(step)
         report(step)
 
-    async with golden_path.exclusive(app.db.url) as exclusive:
+    async with golden_path_queries.exclusive(app.db.url) as exclusive:
         if not exclusive:
             raise ConfigError(
                 "Another golden path check is running on this database. Wait until it has ended."
@@ -109,7 +109,7 @@ async def _complete(app: App, batch: TestBatch) -> Step:
     except _FAILURES as error:
         return Step(name, str(error))
     async with app.db.tx() as tx:
-        run = await golden_path.import_run(tx, WORKSPACE, batch.name)
+        run = await golden_path_queries.import_run(tx, WORKSPACE, batch.name)
         refused = await history.reasons(tx, received.upload_id, 1)  # read now: the cleanup deletes it
     if run is None:
         return Step(name, "ingest.import_runs has no run for the batch")
@@ -138,7 +138,7 @@ async def _clean_up(app: App) -> Step:
     try:
         await _delete_all(app)
         async with app.db.tx() as tx:
-            left = await golden_path.tables_with_rows(tx, WORKSPACE)
+            left = await golden_path_queries.tables_with_rows(tx, WORKSPACE)
     except _FAILURES as error:
         return Step("Cleanup", str(error))
     return Step("Cleanup", f"rows are left in {', '.join(left)}" if left else None)
@@ -149,7 +149,7 @@ async def _delete_all(app: App) -> None:
     for tries_left in reversed(range(TRIES)):
         try:
             async with app.db.tx() as tx:
-                await golden_path.delete_all(tx, WORKSPACE, app.ctx.pipelines[PIPELINE])
+                await golden_path_queries.delete_all(tx, WORKSPACE, app.ctx.pipelines[PIPELINE])
             break
         except RetryLater:
             if not tries_left:
@@ -166,4 +166,4 @@ async def _send(app: App, batch: TestBatch) -> Received:
 
 async def _snapshot(app: App) -> str:
     async with app.db.tx() as tx:
-        return await golden_path.snapshot(tx, WORKSPACE)
+        return await golden_path_queries.snapshot(tx, WORKSPACE)

@@ -25,7 +25,7 @@ router = layout.router()
 async def shown(request: Request, sale_id: UUID, key: Key, app: TheApp) -> HTMLResponse:
     whole = await get_conversion(sale_id, key, app)
     async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
-        site = await sites.get(tx, key.workspace_id, whole.site_id)
+        site = await sites.get_site(tx, key.workspace_id, whole.site_id)
         groups = await conversions.groups(tx, key.workspace_id, site_id=whole.site_id)
     return await layout.show(
         request,

@@ -52,7 +52,7 @@ Blank = BeforeValidator(lambda value: value or None)  # a field of a form that w
 
 
 @dataclass(frozen=True)
-class Filter:
+class DeliveryFilter:
     """The filters of the page."""
 
     site_id: UUID | None
@@ -72,12 +72,12 @@ async def _filter(
     status: Annotated[DeliveryStatus | None, Blank, Query()] = None,
     category: Annotated[Category | None, Blank, Query()] = None,
     order_id: Annotated[str, Query(max_length=200, pattern=layout.NO_NUL)] = "",
-) -> Filter:
-    return Filter(site_id, provider or None, status, category, order_id.strip() or None)
+) -> DeliveryFilter:
+    return DeliveryFilter(site_id, provider or None, status, category, order_id.strip() or None)
 
 
 @dataclass(frozen=True)
-class Group:
+class ShownGroup:
     """A site and a provider, as shown on the page."""
 
     status: GroupStatus
@@ -95,7 +95,7 @@ async def shown(
     key: Key,
     app: TheApp,
     requested: PageRequested,
-    wanted: Annotated[Filter, Depends(_filter)],
+    wanted: Annotated[DeliveryFilter, Depends(_filter)],
     group: Annotated[str | None, Query(max_length=500)] = None,
 ) -> HTMLResponse:
     """`group`: the cursor of the page of groups."""
@@ -114,7 +114,7 @@ async def shown(
         recent_calls = await ledger.recent_counts(tx, [each.key for each in statuses])
         errors = await ledger.errors(tx, watched)
         recent = await ledger.recent(tx, watched, CALLS)
-        known = await sites.page(tx, key.workspace_id, "", SITES)
+        known = await sites.get_sites(tx, key.workspace_id, "", SITES)
         providers = await sites.providers(tx)
     async with app.db.tx(roles.DELIVER) as tx:
         shares = await _forecast(tx, app)
@@ -198,10 +198,10 @@ def _group(
     status: GroupStatus,
     recent_calls: dict[GroupKey, RecentCalls],
     shares: dict[GroupKey, Forecast] | None,
-) -> Group:
+) -> ShownGroup:
     next_run = (shares or {}).get(status.key)
     trouble = _trouble(status, next_run)
-    return Group(
+    return ShownGroup(
         status=status,
         recent_calls=recent_calls[status.key],
         next_run=next_run,
@@ -226,7 +226,9 @@ def _trouble(status: GroupStatus, next_run: Forecast | None) -> str | None:
     return BLOCKED_BY["circuit_open"] if status.state == "OPEN" else None
 
 
-async def _listed(app: App, key: ApiKey, wanted: Filter, requested: PageRequest) -> Listing[ConversionOut]:
+async def _listed(
+    app: App, key: ApiKey, wanted: DeliveryFilter, requested: PageRequest
+) -> Listing[ConversionOut]:
     """A page of conversions, from the API."""
     response = await list_conversions(
         key=key, app=app, **vars(wanted), limit=requested.size, before=requested.after
@@ -241,5 +243,5 @@ async def _listed(app: App, key: ApiKey, wanted: Filter, requested: PageRequest)
     return listed(requested, rows, response.next, "/deliveries", **vars(wanted))
 
 
-def _href(wanted: Filter, **more: Any) -> str:
+def _href(wanted: DeliveryFilter, **more: Any) -> str:
     return href("/deliveries", **vars(wanted), **more)

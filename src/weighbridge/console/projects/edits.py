@@ -20,8 +20,7 @@ from weighbridge.model.counts import counted
 from weighbridge.model.errors import RequestRefused
 from weighbridge.observe.redact import quote_input
 from weighbridge.postgres import roles
-from weighbridge.projects import edits as steps
-from weighbridge.projects import lookup
+from weighbridge.projects import edits, lookup
 from weighbridge.projects.groups import ProjectKey
 
 router = layout.router()
@@ -36,7 +35,7 @@ async def merge(
     request: Request, project_id: ProjectId, key: Key, app: TheApp, tokens: Text = "", into: Text = ""
 ) -> Response:
     words = _words(tokens)
-    await steps.merge_tokens(_editor(app, key, project_id), words, into)
+    await edits.merge_tokens(_editor(app, key, project_id), words, into)
     subject = _subject(words)
     return await _back(
         request, project_id, "tokens", f"{subject} merged into {_short(into)}. The groups are updated."
@@ -49,7 +48,7 @@ async def unmerge(
     request: Request, project_id: ProjectId, key: Key, app: TheApp, tokens: Text = ""
 ) -> Response:
     words = _words(tokens)
-    await steps.unmerge_tokens(_editor(app, key, project_id), words)
+    await edits.unmerge_tokens(_editor(app, key, project_id), words)
     subject = _subject(words)
     return await _back(request, project_id, "tokens", f"{subject} no longer merged. The groups are updated.")
 
@@ -66,7 +65,7 @@ async def rename(
     back: Text = "",
 ) -> Response:
     """Without a name the group is named after its parent keyword."""
-    await steps.rename_group(_editor(app, key, project_id), group_id, name if name.strip() else None)
+    await edits.rename_group(_editor(app, key, project_id), group_id, name if name.strip() else None)
     renamed = "The group is renamed." if name.strip() else "The group is named after its parent keyword."
     return await _back(request, project_id, "groups", renamed, back, group_id)
 
@@ -76,7 +75,7 @@ async def rename(
 async def confirm(
     request: Request, project_id: ProjectId, group_id: UUID, key: Key, app: TheApp, back: Text = ""
 ) -> Response:
-    await steps.confirm_group(_editor(app, key, project_id), group_id)
+    await edits.confirm_group(_editor(app, key, project_id), group_id)
     return await _back(
         request,
         project_id,
@@ -92,7 +91,7 @@ async def confirm(
 async def unconfirm(
     request: Request, project_id: ProjectId, group_id: UUID, key: Key, app: TheApp, back: Text = ""
 ) -> Response:
-    await steps.unconfirm_group(_editor(app, key, project_id), group_id)
+    await edits.unconfirm_group(_editor(app, key, project_id), group_id)
     return await _back(
         request, project_id, "groups", "Automatic grouping may change this group again.", back, group_id
     )
@@ -116,12 +115,12 @@ async def move(
     editor = _editor(app, key, project_id)
     match where:
         case "group":
-            target = steps.Target(group=await _called(editor, name))
+            target = edits.MoveTarget(group=await _called(editor, name))
         case "new":
-            target = steps.Target(new_name=name)
+            target = edits.MoveTarget(new_name=name)
         case _:
-            target = steps.Target()
-    await steps.move_keywords(editor, keyword, target)
+            target = edits.MoveTarget()
+    await edits.move_keywords(editor, keyword, target)
     moved = counted(len(keyword), "keyword")
     sentence = "to automatic grouping" if where == "grouping" else f"to the group {_short(name)}"
     return await _back(request, project_id, "keywords", f"{moved} moved {sentence}.", back)
@@ -132,13 +131,13 @@ async def move(
 async def regroup(
     request: Request, project_id: ProjectId, key: Key, app: TheApp, by_hand: Annotated[bool, Form()] = False
 ) -> Response:
-    done = await steps.regroup(_editor(app, key, project_id), by_hand=by_hand)
+    done = await edits.regroup(_editor(app, key, project_id), by_hand=by_hand)
     moved = counted(done.keywords, "keyword was", "keywords were")
     sentence = f"Regrouped: {moved} moved." if done.keywords else "Regrouped: no keyword changed its group."
     return await _back(request, project_id, "groups", sentence)
 
 
-async def _called(editor: steps.Editor, name: str) -> UUID:
+async def _called(editor: edits.Editor, name: str) -> UUID:
     """The group with this name, parent keyword or id."""
     try:
         return UUID(name.strip())
@@ -171,8 +170,8 @@ def _short(text: str) -> str:
     return f"\u2068{text if len(text) <= 60 else text[:57] + '…'}\u2069"
 
 
-def _editor(app: App, key: ApiKey, project_id: int) -> steps.Editor:
-    return steps.Editor(app.db, ProjectKey(key.workspace_id, project_id), actor=f"key {key.id}")
+def _editor(app: App, key: ApiKey, project_id: int) -> edits.Editor:
+    return edits.Editor(app.db, ProjectKey(key.workspace_id, project_id), actor=f"key {key.id}")
 
 
 async def _back(

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, Response
 
 from weighbridge.api import cursor
 from weighbridge.api.access import Key, TheApp
-from weighbridge.api.projects.manage import ProjectId, find
+from weighbridge.api.projects.manage import ProjectId, find_project
 from weighbridge.console import filters, layout
 from weighbridge.console.listing import PageRequest, PageRequested, href, paged
 from weighbridge.model.counts import counted
@@ -20,8 +20,7 @@ from weighbridge.model.errors import NoProject, ProcessingLocked
 from weighbridge.pipelines.keywords.tokens import normalised
 from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Tx
-from weighbridge.projects import create as steps
-from weighbridge.projects import groups, lookup, overview
+from weighbridge.projects import create, groups, lookup, overview
 from weighbridge.projects.groups import ProjectKey
 from weighbridge.projects.overview import ProjectDetails
 
@@ -69,7 +68,7 @@ async def listed(request: Request, key: Key, app: TheApp, requested: PageRequest
 @router.post("/projects")
 @layout.page("operate")
 async def make(request: Request, key: Key, app: TheApp, name: Name = "") -> Response:
-    project, _ = await steps.make(app.db, key.workspace_id, None, name)
+    project, _ = await create.make(app.db, key.workspace_id, None, name)
     return await layout.back(request, f"/projects/{project.id}", "The project is created. Add files next.")
 
 
@@ -119,8 +118,8 @@ async def shown(
 @router.post("/projects/{project_id}/name")
 @layout.page("operate")
 async def rename(request: Request, project_id: ProjectId, key: Key, app: TheApp, name: Name = "") -> Response:
-    await find(app, key, project_id)
-    await steps.make(app.db, key.workspace_id, project_id, name)
+    await find_project(app, key, project_id)
+    await create.make(app.db, key.workspace_id, project_id, name)
     return await layout.back(request, f"/projects/{project_id}", "The project is renamed.")
 
 
@@ -133,8 +132,8 @@ async def retry_failed(
     app: TheApp,
     force_partial: Annotated[bool, Form()] = False,
 ) -> Response:
-    project = await find(app, key, project_id)
-    done = await steps.retry_failed(
+    project = await find_project(app, key, project_id)
+    done = await create.retry_failed(
         app.db, project, force_partial=force_partial, actor=f"key {key.id}", limited=True
     )
     sentence = f"{counted(len(done.retried), 'file')} queued again."

@@ -105,9 +105,9 @@ class WbUpload extends HTMLElement {
   connectedCallback() {
     const form = this.querySelector("form"), chosen = form?.querySelector("input[type=file]");
     if (chosen) { // replace the form's controls that work without JavaScript
-      for (const gone of [chosen.closest("label") || chosen, ...form.querySelectorAll("button, [type=submit]")]) {
-        const row = gone.parentElement;
-        gone.remove();
+      for (const replaced of [chosen.closest("label") || chosen, ...form.querySelectorAll("button, [type=submit]")]) {
+        const row = replaced.parentElement;
+        replaced.remove();
         if (row !== form && !row.children.length) row.remove();
       }
       form.addEventListener("submit", (event) => event.preventDefault());

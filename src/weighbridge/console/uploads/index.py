@@ -26,25 +26,25 @@ from weighbridge.postgres import roles
 from weighbridge.projects import queue
 from weighbridge.uploads import browse
 from weighbridge.uploads.check_request import HIGHEST_PROJECT
-from weighbridge.uploads.queue import Cursor
+from weighbridge.uploads.queue import UploadCursor
 
 router = layout.router()
 # The filters of the list, and the states that each contains.
-KINDS: dict[str, tuple[str, browse.Filter]] = {
-    "all": ("All", browse.Filter()),
-    "queued": ("Queued", browse.Filter((Status.PENDING,), deferred=False)),
+KINDS: dict[str, tuple[str, browse.UploadFilter]] = {
+    "all": ("All", browse.UploadFilter()),
+    "queued": ("Queued", browse.UploadFilter((Status.PENDING,), deferred=False)),
     "processing": (
         "Processing",
-        browse.Filter(
+        browse.UploadFilter(
             (Status.PENDING, Status.PROCESSING, Status.STAGING_COMPLETE, Status.PROMOTING),
             on_hold=False,
             deferred=True,
         ),
     ),
-    "held": ("On hold", browse.Filter((Status.STAGING_COMPLETE,), on_hold=True)),
-    "completed": ("Completed", browse.Filter((Status.COMPLETED, Status.PARTIAL))),
-    "failed": ("Failed", browse.Filter((Status.FAILED,), set_aside=False)),
-    "discarded": ("Discarded", browse.Filter((Status.FAILED,), set_aside=True)),
+    "held": ("On hold", browse.UploadFilter((Status.STAGING_COMPLETE,), on_hold=True)),
+    "completed": ("Completed", browse.UploadFilter((Status.COMPLETED, Status.PARTIAL))),
+    "failed": ("Failed", browse.UploadFilter((Status.FAILED,), set_aside=False)),
+    "discarded": ("Discarded", browse.UploadFilter((Status.FAILED,), set_aside=True)),
 }
 _RARE = {
     "held": "on_hold",
@@ -82,7 +82,7 @@ async def show(
     )
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         counts = await browse.state_counts(tx, key.workspace_id)
-        found = await browse.page(tx, key.workspace_id, wanted, requested.size + 1)
+        found = await browse.page_of_uploads(tx, key.workspace_id, wanted, requested.size + 1)
         rows = found[: requested.size]
         again = await browse.sent_again(tx, [upload.id for upload in rows])
     cut = len(found) > len(rows)
@@ -112,8 +112,8 @@ def _number(text: str | None) -> int | None:
     return number if number is not None and number <= HIGHEST_PROJECT else None
 
 
-def _cursor(name: str, text: str | None) -> Cursor | None:
-    return cursor.read(name, text, Cursor, datetime.fromisoformat, UUID)
+def _cursor(name: str, text: str | None) -> UploadCursor | None:
+    return cursor.read(name, text, UploadCursor, datetime.fromisoformat, UUID)
 
 
 @router.post("/uploads")
@@ -157,8 +157,8 @@ async def _choices(app: App, key: ApiKey, pipeline: str | None, project: int | N
     """The choices of the upload form."""
     known = app.ctx.pipelines
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
-        of_sites = await sites.page(tx, key.workspace_id, "", 200)
-        of_projects = await queue.page(tx, key.workspace_id, 0, 200)
+        of_sites = await sites.get_sites(tx, key.workspace_id, "", 200)
+        of_projects = await queue.get_projects(tx, key.workspace_id, 0, 200)
     return {
         "pipelines": sorted(known),
         "platforms": sorted({profile.name for each in known.values() for profile in each.profiles}),

@@ -10,7 +10,7 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from weighbridge.api.access import Key, TheApp
-from weighbridge.api.uploads.manage import find
+from weighbridge.api.uploads.manage import find_upload
 from weighbridge.console import layout
 from weighbridge.model.errors import RequestRefused
 from weighbridge.uploads import preview as uploads_preview
@@ -31,7 +31,7 @@ async def show(
     kind: Annotated[str | None, Query()] = None,
     after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> Response:
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     pipeline = uploads_preview.known_pipeline(app.ctx, upload)
     try:
         found = await uploads_preview.preview(app.ctx, upload, operates=key.may("operate"))
@@ -65,7 +65,9 @@ async def show(
 @router.post("/uploads/{upload_id}/promote")
 @layout.page("operate")
 async def promote(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
-    await uploads_preview.promote_on_hold(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
+    await uploads_preview.promote_on_hold(
+        app.ctx, await find_upload(app, key, upload_id), actor=f"key {key.id}"
+    )
     return await layout.back(
         request, f"/uploads/{upload_id}", "The upload is promoted: its rows are being written."
     )
@@ -74,7 +76,7 @@ async def promote(request: Request, upload_id: UUID, key: Key, app: TheApp) -> R
 @router.post("/uploads/{upload_id}/discard")
 @layout.page("operate")
 async def discard(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
-    await uploads_preview.discard(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
+    await uploads_preview.discard(app.ctx, await find_upload(app, key, upload_id), actor=f"key {key.id}")
     return await layout.back(
         request, f"/uploads/{upload_id}", "The upload is discarded. None of its rows were written."
     )

@@ -14,16 +14,15 @@ from starlette.datastructures import FormData
 from weighbridge.access.keys import ApiKey
 from weighbridge.api import cursor
 from weighbridge.api.access import Key, TheApp
-from weighbridge.api.uploads.manage import find
+from weighbridge.api.uploads.manage import find_upload
 from weighbridge.console import layout
 from weighbridge.console.uploads import read_options as uploads_read_options
 from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.states import LIVE, Status
 from weighbridge.model.upload import Bins, Upload
 from weighbridge.postgres import roles
-from weighbridge.uploads import browse, fixed_rows, history
+from weighbridge.uploads import browse, fixed_rows, history, operator_retry
 from weighbridge.uploads import release_batch as uploads_release_batch
-from weighbridge.uploads import retry as uploads_retry
 from weighbridge.uploads.read_options import TEXTS, read_options
 
 router = layout.router()
@@ -37,7 +36,7 @@ assert set(_BINS) == {each.name for each in fields(Bins)}
 @router.get("/uploads/{upload_id}")
 @layout.page("read")
 async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTMLResponse:
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         reasons = await history.reasons(tx, upload.id, REASONS)
         warnings = await history.warnings(tx, upload.id, None, PAGE)
@@ -77,7 +76,7 @@ async def rows(
     after: Annotated[str | None, Query()] = None,
 ) -> HTMLResponse:
     """Rejected rows with one reason, as in the file."""
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         behind = cursor.read("after", after, browse.RejectionCursor, int, str)
         found = await browse.rejected_for(
@@ -95,11 +94,11 @@ async def rows(
 @router.post("/uploads/{upload_id}/retry")
 @layout.page("operate")
 async def retry(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
-    upload = await find(app, key, upload_id)
+    upload = await find_upload(app, key, upload_id)
     form = await request.form()
     forced = form.get("force_partial") == "true"
     options = _options(upload, form)
-    await uploads_retry.reopen(
+    await operator_retry.reopen(
         app.db, upload, force_partial=forced, actor=f"key {key.id}", limited=True, reading=options
     )
     sentence = "The upload is queued again."
@@ -125,7 +124,7 @@ def _options(upload: Upload, form: FormData) -> ReadOptions | None:
 @router.post("/uploads/{upload_id}/dismiss")
 @layout.page("operate")
 async def dismiss(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
-    await uploads_retry.dismiss(app.db, await find(app, key, upload_id), actor=f"key {key.id}")
+    await operator_retry.dismiss(app.db, await find_upload(app, key, upload_id), actor=f"key {key.id}")
     return await layout.back(
         request, f"/uploads/{upload_id}", "The upload is dismissed and no longer listed as a dead letter."
     )
@@ -135,7 +134,7 @@ async def dismiss(request: Request, upload_id: UUID, key: Key, app: TheApp) -> R
 @layout.page("operate")
 async def release_batch(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
     name = await uploads_release_batch.release_batch(
-        app.db, await find(app, key, upload_id), actor=f"key {key.id}"
+        app.db, await find_upload(app, key, upload_id), actor=f"key {key.id}"
     )
     sentence = f"The batch name {name} is free: the fixed file can be loaded under it."
     return await layout.back(request, f"/uploads/{upload_id}", sentence)
@@ -154,7 +153,7 @@ def _under_way(upload: Upload) -> bool:
     return upload.status in LIVE and not upload.on_hold
 
 
-def _rows_address(upload: Upload, reason: history.Reason) -> str:
+def _rows_address(upload: Upload, reason: history.RejectionReason) -> str:
     column = {} if reason.column_name is None else {"column": reason.column_name}
     return f"/uploads/{upload.id}/rows?{urlencode({'code': reason.code, **column})}"
 

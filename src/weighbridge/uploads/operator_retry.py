@@ -68,7 +68,7 @@ async def _stored_again(tx: Tx, upload: Upload, actor: str) -> bool:
     This comes before the upload's row is locked: the queue row is locked first, as in a replay.
     """
     queue_id = await storage_queue.of_upload(tx, upload.id)
-    found = await storage_queue.retry(tx, queue_id, actor) if queue_id else "gone"
+    found = await storage_queue.retry(tx, queue_id, actor) if queue_id else "unknown"
     if found == "superseded":
         raise _superseded()
     return found == "queued"

@@ -44,16 +44,18 @@ class ImportRun:
 
 
 @dataclass(frozen=True)
-class Target:
+class DatabaseTarget:
     """Host and name of a database, without credentials."""
 
     host: str
     database: str
 
 
-def target(url: str) -> Target:
+def target(url: str) -> DatabaseTarget:
     parts = conninfo_to_dict(url)
-    return Target(str(parts.get("host") or "localhost"), str(parts.get("dbname") or "the login's own"))
+    return DatabaseTarget(
+        str(parts.get("host") or "localhost"), str(parts.get("dbname") or "the login's own")
+    )
 
 
 @asynccontextmanager

@@ -79,7 +79,9 @@ class Deliverer:
                 runs -= ended
                 if self._signals.all_claimed.is_set() and len(runs) < RUNS_AT_ONCE:
                     continue
-                if not runs and any(tally and tally.processed for tally in (run.result() for run in ended)):
+                if not runs and any(
+                    counts and counts.processed for counts in (run.result() for run in ended)
+                ):
                     continue
                 await self._wait({stopping, *runs}, self._wake, self._signals.all_claimed)
         finally:

@@ -1,4 +1,7 @@
-"""Slots of ended calls → slots of the next calls, many per request: single requests cost as much as the calls."""
+"""Releases and acquires the slots of many calls in one request: single requests cost as much as the calls.
+
+The slot of an ended call is passed to the next call of its group without a request.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ class Slotted:
     slot: HeldSlot | None
 
 
-class SlotExchange:
+class SlotBatcher:
+    """Waiting batches of one run, and the slots of its ended calls, until the next request for slots."""
+
     def __init__(self, outbound: Outbound, in_flight: InFlight, run: Run) -> None:
         self._outbound = outbound
         self._in_flight = in_flight
@@ -64,7 +69,7 @@ class SlotExchange:
     def add(self, prefetched: Prefetched) -> None:
         self._waiting.setdefault(prefetched.key.provider_key, []).append(prefetched)
 
-    def take_out(self, target: GroupKey | str) -> list[Prefetched]:
+    def remove(self, target: GroupKey | str) -> list[Prefetched]:
         """Remove waiting batches of a group or a provider, which are no longer to be called."""
         provider_key = target if isinstance(target, str) else target.provider_key
         waiting = self._waiting.get(provider_key, [])

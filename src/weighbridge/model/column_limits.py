@@ -7,7 +7,7 @@ from decimal import Decimal
 
 
 @dataclass(frozen=True)
-class Capacity:
+class ColumnLimits:
     """Limits of one column; None is no limit."""
 
     sql_type: str  # as Postgres writes it: "numeric(10,2)", "character varying(20)"
