@@ -24,9 +24,11 @@ class Writer:
     db: Database
     scope: Scope
 
-    async def write(self, after: int, upto: int, *, altered: bool = False) -> None:
+    async def write(self, after: int, upto: int, *, incomplete: bool = False) -> None:
         async with self.db.tx() as tx:
-            await unchanged_groups.touch(tx, ads.pipeline, SeqRange(self.scope, after, upto), altered=altered)
+            await unchanged_groups.touch(
+                tx, ads.pipeline, SeqRange(self.scope, after, upto), incomplete=incomplete
+            )
 
     async def would_skip(self) -> bool:
         async with self.db.tx() as tx:
@@ -88,7 +90,7 @@ async def test_a_whole_pass_after_another_upload_counts_again(writer: Any) -> No
 async def test_a_group_with_a_failed_row_is_never_skipped(writer: Any) -> None:
     first = writer(b"x")
     await first.write(0, 5)
-    await first.write(5, 6, altered=True)
+    await first.write(5, 6, incomplete=True)
     await first.write(6, 10)
     assert not await writer(b"x").would_skip()
 
