@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
+import certifi
 import psutil
 import psycopg
 import pytest
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 _SERVER = pytest.StashKey[Path]()
 MEMORY = Path("/dev/shm")
-NO_CERTIFICATES = Path(__file__).parent / "prefork"  # any folder without certificates
+END = "-----END CERTIFICATE-----\n"
 SERVERS = "weighbridge-tests-"
 TEMPLATE = "weighbridge_template"
 # Somebody in the test's own database waits for a lock; pg_locks has those of all tests.
@@ -77,14 +78,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.anyio_mode = "auto"
     for name in [n for n in os.environ if n.startswith("WEIGHBRIDGE_")] + ["DATABASE_URL"]:
         os.environ.pop(name, None)  # the developer's own settings are not the tests'
-    # No test speaks TLS, and each client of httpx would load the certificates of all authorities, which takes 0.1 s.
-    os.environ.pop("SSL_CERT_FILE", None)
-    os.environ["SSL_CERT_DIR"] = str(NO_CERTIFICATES)
     if hasattr(config, "workerinput"):
         config.stash[_SERVER] = Path(config.workerinput["postgres_home"])
     else:
         config.stash[_SERVER] = folder = server_folder()
         atexit.register(_remove, folder)
+        # No test speaks TLS, but each client of httpx loads all certificates, which takes 0.1 s. One will do.
+        certificates = Path(certifi.where()).read_text()
+        (folder / "certificate.pem").write_text(certificates.partition(END)[0] + END)
+        os.environ["SSL_CERT_FILE"] = str(folder / "certificate.pem")
+        os.environ.pop("SSL_CERT_DIR", None)
         if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
             # Each process would compile every library anew, which takes longer than the tests.
             os.environ["PYTHONPYCACHEPREFIX"] = str(config.rootpath / ".pytest_cache" / "bytecode")

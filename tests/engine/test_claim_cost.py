@@ -1,4 +1,4 @@
-"""The claim costs the same with a million finished uploads behind it."""
+"""The claim costs the same, however many uploads have finished: a hundred thousand here, a million in `make soak`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from uuid import UUID
 
 import psycopg
 
-FINISHED = 1_000_000
+from tests.proof.workers import LONG
+
+FINISHED = 1_000_000 if LONG else 100_000
 INDEXES = (
     "data_uploads_recent",
     "data_uploads_content",
@@ -18,7 +20,7 @@ INDEXES = (
 )
 
 
-def test_the_claim_touches_a_handful_of_pages_with_a_million_finished_uploads(
+def test_the_claim_touches_a_handful_of_pages_however_many_uploads_have_finished(
     database_url: str, workspace: UUID
 ) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:

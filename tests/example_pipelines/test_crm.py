@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -66,19 +65,21 @@ def crm() -> Iterator[FakeCrm]:
 
 
 @pytest.fixture
-def weighbridge(database_url: str, home: Path) -> Callable[..., Any]:
+def weighbridge(database_url: str, home: Path, weighbridge_bin: Path) -> Callable[..., Any]:
+    (home / "examples").symlink_to(
+        ROOT / "examples"
+    )  # modules of one's own are found in the folder of the command
     environment = {
         **os.environ,
         "DATABASE_URL": database_url,
         "WEIGHBRIDGE_HOME": str(home),
         "WEIGHBRIDGE_VAULT_KEY": new_key(),
         "WEIGHBRIDGE_PROVIDERS": "examples.crm",
-        "PYTHONPATH": str(ROOT),
     }
 
     def weighbridge(*words: str, ends: int = 0) -> Any:
         done = subprocess.run(
-            [sys.executable, "-m", "weighbridge", *words, "--json"],
+            [weighbridge_bin / "weighbridge", *words, "--json"],
             env=environment,
             cwd=home,
             capture_output=True,
