@@ -16,7 +16,7 @@ import pytest
 
 from tests import prefork
 from tests.conftest import _remove
-from tests.intake.test_store import bucket  # noqa: F401 (a real S3 server)
+from tests.intake.test_blob_stores import bucket  # noqa: F401 (a real S3 server)
 from weighbridge.cli.doctor import command
 from weighbridge.cli.doctor.database import FIRST, THEN
 from weighbridge.postgres import embedded

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from tests import prefork
-from tests.intake.test_store import bucket  # noqa: F401 (a real S3 server)
+from tests.intake.test_blob_stores import bucket  # noqa: F401 (a real S3 server)
 from weighbridge.cli.verify import golden_path
 from weighbridge.cli.verify.golden_path import WORKSPACE
 

@@ -16,9 +16,9 @@ import pytest
 from tests.conftest import Clock
 from tests.engine.conftest import Run, meta_file
 from tests.engine.conftest import run as run
-from tests.storage.test_defer import CSV, Query, Store
-from tests.storage.test_defer import send as send
-from tests.storage.test_defer import store as store
+from tests.storage.test_deferred_files import CSV, Query, Store
+from tests.storage.test_deferred_files import send as send
+from tests.storage.test_deferred_files import store as store
 from weighbridge.delivery.context import Context
 from weighbridge.engine import recover
 from weighbridge.engine.options import WorkerOptions

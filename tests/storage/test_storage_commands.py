@@ -13,7 +13,7 @@ from tests.cli.conftest import Command
 from tests.cli.conftest import environment as environment
 from tests.cli.conftest import main as main
 from tests.conftest import Clock
-from tests.storage.test_defer import CSV, Query
+from tests.storage.test_deferred_files import CSV, Query
 from weighbridge.app import open_app
 from weighbridge.observe.logs import configure
 from weighbridge.settings import read

@@ -17,8 +17,8 @@ from tests.projects.conftest import send as send
 from tests.projects.conftest import standing as standing
 from tests.projects.conftest import transaction as transaction
 from tests.projects.conftest import work as work
-from tests.storage.test_defer import Query, Store
-from tests.storage.test_defer import store as store
+from tests.storage.test_deferred_files import Query, Store
+from tests.storage.test_deferred_files import store as store
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import ProcessingLocked, RetryLater
 from weighbridge.projects.edits import Editor, merge_tokens

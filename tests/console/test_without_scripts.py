@@ -19,7 +19,7 @@ from weighbridge.testing.fake_providers import FakeGoogleAds
 
 from .conftest import Console
 from .files import ads
-from .test_closed import _routes
+from .test_access import _routes
 from .test_deliveries import delivering, make_site
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Clock
 from tests.engine.conftest import meta_file
 from tests.storage.s3 import S3
-from tests.storage.test_defer import Query
+from tests.storage.test_deferred_files import Query
 from weighbridge.delivery.context import Context
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.storage.store import open_store

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.intake.test_store import bucket  # noqa: F401 (a real S3 server)
+from tests.intake.test_blob_stores import bucket  # noqa: F401 (a real S3 server)
 from weighbridge.cli.doctor.check import CheckStatus
 from weighbridge.cli.doctor.database import check_skew
 from weighbridge.cli.doctor.machine import GB, check_space

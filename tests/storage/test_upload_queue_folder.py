@@ -14,9 +14,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.conftest import Clock
-from tests.storage.test_defer import CSV, Query, Store
-from tests.storage.test_defer import send as send
-from tests.storage.test_defer import store as store
+from tests.storage.test_deferred_files import CSV, Query, Store
+from tests.storage.test_deferred_files import send as send
+from tests.storage.test_deferred_files import store as store
 from tests.storage.test_replay import due, pass_
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import ConfigError, RequestRefused, RetryLater

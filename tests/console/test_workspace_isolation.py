@@ -20,7 +20,7 @@ from weighbridge.console import create
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.worker import run_until
 
-from .test_closed import _routes
+from .test_access import _routes
 
 Query = Callable[..., list[tuple[Any, ...]]]
 SignIn = Callable[[UUID], Awaitable["Person"]]
