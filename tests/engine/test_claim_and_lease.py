@@ -32,7 +32,7 @@ async def test_the_oldest_upload_is_claimed_first(db: Database, put: Put) -> Non
     assert upload.status == Status.PROCESSING
 
 
-async def test_a_claimed_upload_is_nobody_elses(db: Database, put: Put) -> None:
+async def test_a_claimed_upload_cannot_be_claimed_again(db: Database, put: Put) -> None:
     await put(b"a")
     assert await _claim(db) is not None
     assert await _claim(db) is None
@@ -45,7 +45,7 @@ async def test_at_most_three_uploads_of_a_workspace_are_claimed(db: Database, pu
     assert sum(claim is not None for claim in claims) == 3
 
 
-async def test_a_full_workspace_does_not_hold_up_another(db: Database, put: Put) -> None:
+async def test_a_workspace_at_its_limit_does_not_delay_another_workspace(db: Database, put: Put) -> None:
     for content in (b"a", b"b", b"c", b"d"):
         await put(content)
     for _ in range(3):
@@ -56,9 +56,7 @@ async def test_a_full_workspace_does_not_hold_up_another(db: Database, put: Put)
     assert upload.id == theirs
 
 
-async def test_an_upload_of_a_pipeline_that_the_worker_does_not_know_is_left_to_others(
-    db: Database, put: Put
-) -> None:
+async def test_a_worker_does_not_claim_uploads_of_unknown_pipelines(db: Database, put: Put) -> None:
     await put(b"a")
     assert await _claim(db, pipelines=("other",)) is None
 
@@ -70,7 +68,7 @@ async def test_a_staged_upload_with_a_live_attempt_is_not_claimed(db: Database, 
     assert await _claim(db) is None
 
 
-async def test_a_parked_upload_waits_for_its_time(db: Database, put: Put, clock: Any) -> None:
+async def test_a_postponed_upload_is_not_claimed_before_its_time(db: Database, put: Put, clock: Any) -> None:
     await put(b"a")
     lease, _ = await _claim(db)
     async with db.tx() as tx:
@@ -81,7 +79,7 @@ async def test_a_parked_upload_waits_for_its_time(db: Database, put: Put, clock:
     assert upload.failures == 1
 
 
-async def test_a_heartbeat_moves_the_lease_on_and_tells_of_lost_ones(
+async def test_a_heartbeat_renews_leases_and_returns_the_lost_ones(
     db: Database, put: Put, clock: Any, query: Any
 ) -> None:
     await put(b"a")
@@ -94,7 +92,7 @@ async def test_a_heartbeat_moves_the_lease_on_and_tells_of_lost_ones(
         assert await recover.recover(tx, 5) == []
 
 
-async def test_a_run_that_beats_but_makes_no_progress_is_taken_over_after_the_ceiling(
+async def test_an_attempt_that_renews_its_lease_without_progress_is_taken_over_after_the_maximum_time(
     db: Database, put: Put, clock: Any, query: Any
 ) -> None:
     await put(b"a")
@@ -155,7 +153,7 @@ async def test_a_heartbeat_passes_while_its_own_attempt_is_in_a_fenced_transacti
         assert await asyncio.wait_for(beat, 5) == [(lease.token,)]
 
 
-async def test_an_upload_that_kills_its_workers_fails_in_the_end(
+async def test_an_upload_that_crashes_its_workers_fails_after_the_last_attempt(
     db: Database, put: Put, clock: Any, query: Any
 ) -> None:
     await put(b"a")
@@ -169,7 +167,7 @@ async def test_an_upload_that_kills_its_workers_fails_in_the_end(
     assert (status, code) == ("failed", "worker_crashed")
 
 
-async def test_a_promotion_that_lost_its_worker_goes_back_to_be_promoted(
+async def test_a_promotion_that_lost_its_worker_can_be_claimed_again(
     db: Database, put: Put, clock: Any, query: Any
 ) -> None:
     await put(b"a")
@@ -183,7 +181,7 @@ async def test_a_promotion_that_lost_its_worker_goes_back_to_be_promoted(
     assert upload.status == Status.PROMOTING
 
 
-async def test_a_dead_attempt_does_not_keep_its_slot(db: Database, put: Put, clock: Any) -> None:
+async def test_a_dead_attempt_does_not_count_against_the_limit(db: Database, put: Put, clock: Any) -> None:
     for content in (b"a", b"b", b"c", b"d"):
         await put(content)
     for _ in range(3):

@@ -20,7 +20,7 @@ STAGED = "SELECT count(*) FROM staging_rows"
 LANDED = "SELECT (SELECT count(*) FROM campaigns), (SELECT count(*) FROM daily_metrics)"
 
 
-async def test_staged_rows_go_after_seven_days_and_production_stays(
+async def test_staged_rows_are_deleted_after_seven_days_and_production_rows_are_kept(
     ctx: Context, put: Put, run: Run, query: Any, clock: Any
 ) -> None:
     await run(await put(meta_file(days=3, ads=4)))
@@ -34,7 +34,7 @@ async def test_staged_rows_go_after_seven_days_and_production_stays(
     assert query(LANDED) == [(1, 12)]
 
 
-async def test_staging_that_an_unfinished_upload_needs_is_kept(
+async def test_staged_rows_of_an_unfinished_upload_are_kept(
     ctx: Context, put: Put, query: Any, clock: Any
 ) -> None:
     await put(meta_file())
@@ -44,14 +44,14 @@ async def test_staging_that_an_unfinished_upload_needs_is_kept(
     assert query(STAGED) == [(19,)]
 
 
-async def test_cleaning_twice_is_cleaning_once(ctx: Context, put: Put, run: Run, clock: Any) -> None:
+async def test_a_second_cleanup_changes_nothing(ctx: Context, put: Put, run: Run, clock: Any) -> None:
     await run(await put(meta_file()))
     clock.forward(days=8)
     assert await clean(ctx) > 0
     assert await clean(ctx) == 0
 
 
-async def test_an_upload_that_was_opened_again_meanwhile_keeps_its_staging(
+async def test_an_upload_that_was_reopened_during_cleanup_keeps_its_staged_rows(
     ctx: Context, put: Put, query: Any, clock: Any
 ) -> None:
     from weighbridge.uploads import staging
@@ -67,7 +67,7 @@ async def test_an_upload_that_was_opened_again_meanwhile_keeps_its_staging(
         assert not await staging.expire(tx, upload_id, 7)
 
 
-async def test_a_worker_leaves_the_staging_of_pipelines_that_it_does_not_know(
+async def test_cleanup_keeps_staged_rows_of_unknown_pipelines(
     ctx: Context, put: Put, run: Run, query: Any, clock: Any
 ) -> None:
     await run(await put(meta_file()))
@@ -77,7 +77,7 @@ async def test_a_worker_leaves_the_staging_of_pipelines_that_it_does_not_know(
     assert query(STAGED) == [(19,)]
 
 
-async def test_rows_that_a_failed_parse_left_half_staged_go_too(
+async def test_staged_rows_of_a_failed_parse_are_deleted_too(
     ctx: Context, put: Put, query: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def killed(*_: Any) -> None:
@@ -97,7 +97,7 @@ async def test_rows_that_a_failed_parse_left_half_staged_go_too(
     assert query(STAGED) == [(0,)]
 
 
-async def test_rows_of_an_upload_that_failed_again_before_it_was_staged_anew_go_too(
+async def test_staged_rows_of_an_upload_that_failed_again_before_staging_are_deleted_too(
     ctx: Context, put: Put, run: Run, query: Any, clock: Any
 ) -> None:
     bad = tuple(meta_line("2026-01-09", ad, impressions="x") for ad in range(20))
@@ -112,7 +112,7 @@ async def test_rows_of_an_upload_that_failed_again_before_it_was_staged_anew_go_
     assert query("SELECT count(*) FROM staging.ads_daily_metric") == [(0,)]
 
 
-def test_scratch_files_of_killed_processes_go_after_a_day_and_younger_ones_stay(tmp_path: Path) -> None:
+def test_scratch_files_of_killed_processes_are_deleted_after_a_day(tmp_path: Path) -> None:
     (tmp_path / "parse-old").mkdir()
     (tmp_path / "parse-old" / "rows.arrow").write_bytes(b"x")
     for name in ("intake-old", "intake-new"):

@@ -60,7 +60,9 @@ def test_a_login_that_may_create_roles_needs_no_administrator(server: str, tmp_p
     assert loads(weighbridge, tmp_path)["inserted"] == 12
 
 
-def test_a_login_that_may_not_says_what_an_administrator_has_to_run(server: str, tmp_path: Path) -> None:
+def test_a_login_that_may_not_create_roles_prints_the_statements_for_an_administrator(
+    server: str, tmp_path: Path
+) -> None:
     weighbridge = as_login(server, "plain", "", tmp_path)
     refused = weighbridge("db", "migrate")
     assert refused.returncode == 1

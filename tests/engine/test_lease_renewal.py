@@ -54,7 +54,7 @@ def _lose(query: Any, work: Work) -> None:
     )
 
 
-async def test_a_lost_lease_interrupts_its_work_once_and_no_other(
+async def test_a_lost_lease_interrupts_only_its_own_work_and_only_once(
     db: Database, put: Put, query: Any, leases: Leases
 ) -> None:
     lost, live = await _claimed(db, put, b"a"), await _claimed(db, put, b"b")

@@ -60,7 +60,7 @@ async def test_a_column_that_the_file_does_not_have_changes_nothing(
     assert query("SELECT colour FROM stock ORDER BY sku") == colours
 
 
-async def test_a_value_that_is_made_of_a_column_of_the_file_replaces_the_earlier_one(
+async def test_a_value_computed_from_a_column_of_the_file_replaces_the_earlier_value(
     ctx: Context, put: Put, run: Run, query: Any
 ) -> None:
     object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "stocked": stock(upsert.replace)})
@@ -72,7 +72,7 @@ async def test_a_value_that_is_made_of_a_column_of_the_file_replaces_the_earlier
     assert query("SELECT size, label FROM stock") == [("xl", "XL")]
 
 
-async def test_a_blank_measure_of_an_ads_export_withdraws_the_earlier_value(
+async def test_a_blank_measure_of_an_ads_export_clears_the_earlier_value(
     put: Put, run: Run, query: Any
 ) -> None:
     header = "Day,Campaign ID,Campaign name,Campaign delivery,Impressions,Amount spent (USD)"
@@ -85,7 +85,7 @@ async def test_a_blank_measure_of_an_ads_export_withdraws_the_earlier_value(
     assert query("SELECT impressions, spend FROM daily_metrics") == [(5, Decimal("1.5"))]
 
 
-async def test_a_refused_file_names_its_three_most_common_reasons(put: Put, run: Run) -> None:
+async def test_the_error_of_a_refused_file_has_its_three_most_common_reasons(put: Put, run: Run) -> None:
     header = "Day,Campaign ID,Campaign name,Impressions,Amount spent (USD)"
     bad = [
         *["2026-01-01,11,Spring,many,1"] * 4,

@@ -107,7 +107,7 @@ def _try(url: str, role: str, statement: str) -> bool:
 
 
 @pytest.mark.parametrize("role", RIGHTS)
-def test_each_worker_has_just_the_rights_that_s1_draws(database_url: str, role: str) -> None:
+def test_each_worker_has_exactly_the_specified_rights(database_url: str, role: str) -> None:
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
             "SELECT c.oid::regclass::text, string_agg(letter, '' ORDER BY place) FROM pg_class c,"
@@ -124,7 +124,7 @@ def test_each_worker_has_just_the_rights_that_s1_draws(database_url: str, role: 
 
 
 @pytest.mark.parametrize("role", RIGHTS)
-def test_each_worker_can_do_what_it_has_the_right_to_and_nothing_else(database_url: str, role: str) -> None:
+def test_each_worker_can_do_only_what_its_rights_allow(database_url: str, role: str) -> None:
     """Tried, on tables of uploads: a right is worth nothing where the schema is closed, or somebody has too much."""
     for table in (*STAGING, "staging_id_resolution", *PRODUCTION, "data_uploads"):
         done = {letter for letter, text in STATEMENTS.items() if _try(database_url, role, text.format(table))}
@@ -261,7 +261,7 @@ def test_every_table_a_tenant_can_see_has_row_level_security(database_url: str) 
     assert {name for (name,) in rows} == {"weighbridge.clock", "weighbridge.moves"}
 
 
-def test_intake_cannot_hand_over_for_another_workspace(database_url: str, workspace: UUID) -> None:
+def test_intake_cannot_record_an_upload_for_another_workspace(database_url: str, workspace: UUID) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute(
             "SELECT set_config('role', 'weighbridge_intake', true), set_config('weighbridge.workspace_id', %s, true)",

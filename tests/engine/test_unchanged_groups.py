@@ -65,7 +65,7 @@ async def test_a_group_written_in_several_batches_leaves_a_receipt_only_at_its_e
     assert await writer(b"x").would_skip()
 
 
-async def test_another_upload_that_writes_in_between_leaves_nothing_to_rely_on(writer: Any) -> None:
+async def test_a_write_of_another_upload_in_between_prevents_a_receipt(writer: Any) -> None:
     first, second = writer(b"x"), writer(b"y")
     await first.write(0, 5)
     await second.write(0, 5)
@@ -75,7 +75,7 @@ async def test_another_upload_that_writes_in_between_leaves_nothing_to_rely_on(w
     assert not await writer(b"y").would_skip()
 
 
-async def test_a_whole_pass_after_another_upload_counts_again(writer: Any) -> None:
+async def test_a_complete_pass_after_another_upload_leaves_a_receipt(writer: Any) -> None:
     first, second = writer(b"x"), writer(b"y")
     await first.write(0, 5)
     await second.write(0, 10)
@@ -109,7 +109,7 @@ async def test_another_platform_has_its_own_receipts(writer: Any) -> None:
         "SET ROLE weighbridge_parse; RESET ROLE; UPDATE daily_metrics SET line = 1",
     ],
 )
-async def test_any_write_by_hand_voids_the_receipts(writer: Any, query: Any, change: str) -> None:
+async def test_a_write_by_hand_deletes_the_receipts(writer: Any, query: Any, change: str) -> None:
     await writer(b"x").write(0, 10)
     query(change)
     assert not await writer(b"x").would_skip()
