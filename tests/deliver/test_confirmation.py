@@ -78,7 +78,7 @@ async def test_accepted_is_not_confirmed_until_the_provider_says_so(
 
 
 @pytest.mark.parametrize("state", ["PARTIAL", "REFUSED"])
-async def test_what_is_not_confirmed_is_alerted_with_its_reasons(
+async def test_an_unconfirmed_request_is_alerted_with_its_reasons(
     state: str,
     make_site: MakeSite,
     sell: Sell,
@@ -99,7 +99,7 @@ async def test_what_is_not_confirmed_is_alerted_with_its_reasons(
     assert message.endswith("of its 3 conversions: INVALID_CLICK 2")
 
 
-async def test_a_request_that_nobody_will_ever_answer_for_is_let_go(
+async def test_a_request_that_is_never_confirmed_is_given_up(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Slow, ctx: Context, clock: Any
 ) -> None:
     sell(make_site())

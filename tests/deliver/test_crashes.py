@@ -156,7 +156,7 @@ DONE = (ORDERS, ORDERS, 0, None)
 
 
 @pytest.mark.parametrize("at", ["before", "after"])
-def test_a_worker_killed_around_any_commit_leaves_nothing_lost_and_nothing_twice(
+def test_a_worker_killed_around_any_commit_loses_and_repeats_nothing(
     postgres: str, tmp_path: Path, at: Literal["before", "after"]
 ) -> None:
     """The claim, the slots, the slots given back, the settling."""
@@ -183,7 +183,7 @@ def test_a_worker_killed_around_any_commit_leaves_nothing_lost_and_nothing_twice
 
 @pytest.mark.parametrize("recovery", ["by lease", "by age"])
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_worker_killed_in_the_middle_of_a_call_is_followed_by_one_that_finds_out(
+def test_the_call_of_a_killed_worker_is_repeated_by_another_worker(
     scene: Scene, taken: bool, recovery: str
 ) -> None:
     """Whether the provider had already taken what it was sent, nobody knows before the second call."""
@@ -214,7 +214,7 @@ def test_a_worker_killed_in_the_middle_of_a_call_is_followed_by_one_that_finds_o
     assert scene.duplicates == (ORDERS if taken else 0)
 
 
-def test_rows_that_keep_killing_their_workers_fail_in_the_end_and_can_be_sent_by_an_operator(
+def test_rows_that_crash_their_workers_fail_after_the_last_attempt_and_can_be_sent_by_an_operator(
     scene: Scene,
 ) -> None:
     deaths = 0
@@ -262,7 +262,7 @@ def test_a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes(scene: Sce
     _taken_over(scene, first)
 
 
-def test_a_worker_frozen_in_the_middle_of_a_call_changes_nothing_when_it_wakes(scene: Scene) -> None:
+def test_a_worker_frozen_during_a_call_changes_nothing_when_it_wakes(scene: Scene) -> None:
     scene.google.script(Fault.slow(0.2))
     first = scene.in_mid_call()
     first.freeze()
@@ -271,7 +271,7 @@ def test_a_worker_frozen_in_the_middle_of_a_call_changes_nothing_when_it_wakes(s
     assert scene.duplicates == ORDERS
 
 
-def test_a_worker_frozen_before_its_settling_commits_keeps_its_rows_until_it_wakes(scene: Scene) -> None:
+def test_a_worker_frozen_while_it_settles_keeps_its_rows_until_it_wakes(scene: Scene) -> None:
     """Whoever recovers passes it over: it is about to settle. Postgres ends its session if it never wakes."""
     first = scene.workers.start(WorkerRequest(moment=Moment("before", 4, SIGSTOP)))
     until(lambda: first.frozen)
@@ -289,7 +289,7 @@ def test_a_worker_frozen_before_its_settling_commits_keeps_its_rows_until_it_wak
 # Stopped ----------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_is_told_to_stop_sees_its_call_through(scene: Scene) -> None:
+def test_a_worker_finishes_its_call_after_sigterm(scene: Scene) -> None:
     """SIGTERM while the provider thinks: the command `weighbridge worker`, as it runs everywhere."""
     scene.google.script(Fault.slow(0.5))
     worker = scene.in_mid_call(stays=True)
@@ -320,7 +320,7 @@ def own_postgres() -> Iterator[tuple[Server, str]]:
 
 @pytest.mark.parametrize("how", ["stop", "crash that undoes"])
 @pytest.mark.parametrize("stays", [False, True])
-def test_a_call_is_settled_when_postgres_is_back(
+def test_a_call_is_settled_after_postgres_restarts(
     own_postgres: tuple[Server, str], tmp_path: Path, how: Literal["stop", "crash that undoes"], stays: bool
 ) -> None:
     """It goes away in the middle of the call, and is back after the answer has come."""

@@ -14,7 +14,7 @@ __all__ = ["lines"]
 
 
 @pytest.mark.parametrize("seed", [1])
-async def test_after_a_day_of_trouble_every_conversion_has_arrived_once_or_says_why_not(
+async def test_after_a_day_of_failures_every_conversion_is_delivered_once_or_has_a_reason(
     database_url: str, tmp_path: Path, lines: Lines, seed: int
 ) -> None:
     async with dawn(Plan(seed), database_url, tmp_path) as day:

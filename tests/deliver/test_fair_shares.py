@@ -51,7 +51,7 @@ def test_shares_keep_the_limit_starve_nobody_and_depend_on_nothing_else(
 
 
 @given(backlogs, st.integers(1, 500))
-def test_who_has_more_waiting_never_gets_less(groups: list[Waiting], limit: int) -> None:
+def test_a_larger_backlog_never_gets_a_smaller_share(groups: list[Waiting], limit: int) -> None:
     given_out = shares(groups, limit)
     if len(given_out) == len(groups):
         by_backlog = sorted(given_out, key=lambda pair: pair[0].queued_count)
@@ -60,7 +60,7 @@ def test_who_has_more_waiting_never_gets_less(groups: list[Waiting], limit: int)
             assert large >= small - 1 or less.queued_count == more.queued_count
 
 
-def test_the_largest_does_not_take_all() -> None:
+def test_the_largest_backlog_does_not_take_everything() -> None:
     small, large = Waiting("small", 1), Waiting("large", 1_000_000)
     assert dict(shares([large, small], 50)) == {small: 1, large: 49}
 
@@ -69,7 +69,7 @@ def test_shares_follow_the_backlog() -> None:
     assert [share for _, share in shares([Waiting("a", 300), Waiting("b", 100)], 40)] == [30, 10]
 
 
-def test_what_rounding_leaves_goes_round() -> None:
+def test_the_remainder_of_rounding_is_distributed_in_turn() -> None:
     three = [Waiting(name, 10) for name in "abc"]
     assert [share for _, share in shares(three, 11)] == [4, 4, 3]
 

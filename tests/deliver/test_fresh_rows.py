@@ -28,7 +28,7 @@ async def test_a_row_is_fresh_until_it_is_claimed(
 
 
 @pytest.mark.parametrize("how", ["DELETE FROM sales", "TRUNCATE sales"])
-async def test_what_waits_for_a_sale_that_is_gone_is_not_sent(
+async def test_a_row_whose_sale_was_deleted_is_not_sent(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, how: str
 ) -> None:
     sell(make_site(), 2)
@@ -40,7 +40,7 @@ async def test_what_waits_for_a_sale_that_is_gone_is_not_sent(
     ]
 
 
-async def test_a_sale_that_changed_while_its_row_was_expired_goes_out_as_it_is_now(
+async def test_a_sale_that_changed_while_its_row_was_expired_is_sent_with_its_current_values(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, workspace: UUID
 ) -> None:
     """Nothing of an expired row follows its sale; an operator may have it tried all the same."""
@@ -73,7 +73,7 @@ async def test_rows_that_were_queued_later_are_read_again(
     assert sent.value == 7
 
 
-async def test_what_a_provider_takes_now_holds_for_what_waits(
+async def test_a_change_of_what_a_provider_accepts_applies_to_queued_rows(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, db: Database
 ) -> None:
     sell(make_site(), wbraid="w")
@@ -84,7 +84,7 @@ async def test_what_a_provider_takes_now_holds_for_what_waits(
     assert (sent.click_type, sent.click_id) == ("wbraid", "w")
 
 
-async def test_each_batch_of_a_claim_is_found_by_a_time_of_its_own(
+async def test_each_batch_of_a_claim_has_its_own_claim_time(
     make_site: MakeSite, sell: Sell, query: Query, db: Database
 ) -> None:
     sites = [make_site() for _ in range(3)]
@@ -102,7 +102,7 @@ async def test_each_batch_of_a_claim_is_found_by_a_time_of_its_own(
     }
 
 
-async def test_a_batch_whose_first_row_is_refused_has_its_time_all_the_same(
+async def test_a_batch_whose_first_row_is_refused_still_has_its_claim_time(
     make_site: MakeSite, sell: Sell, run: Run, query: Query
 ) -> None:
     """Else its settlement would find none of its rows."""
@@ -116,7 +116,7 @@ async def test_a_batch_whose_first_row_is_refused_has_its_time_all_the_same(
     ]
 
 
-async def test_rows_that_were_refused_or_changed_leave_the_others_of_their_claim_as_they_are(
+async def test_refused_or_changed_rows_do_not_affect_the_other_rows_of_their_claim(
     make_site: MakeSite, sell: Sell, query: Query, db: Database
 ) -> None:
     """Three groups of one claim: some of the first and all of the second are refused, one of the third has changed."""
@@ -155,7 +155,7 @@ async def test_rows_that_were_refused_or_changed_leave_the_others_of_their_claim
     assert query("SELECT count(*) FROM weighbridge.attempts WHERE queue = 'deliveries'") == [(2,)]
 
 
-async def test_a_retry_whose_sale_says_the_same_is_written_once(
+async def test_a_retry_of_an_unchanged_sale_is_written_once(
     make_site: MakeSite, sell: Sell, query: Query, db: Database
 ) -> None:
     site = make_site()
@@ -167,7 +167,7 @@ async def test_a_retry_whose_sale_says_the_same_is_written_once(
         assert await (await tx.execute(counts)).fetchone() == (3,)
 
 
-def test_sales_that_come_later_have_greater_ids(make_site: MakeSite, sell: Sell, query: Query) -> None:
+def test_later_sales_have_greater_ids(make_site: MakeSite, sell: Sell, query: Query) -> None:
     site = make_site()
     [first] = sell(site, prefix="a")
     query("SELECT pg_sleep(0.002)")
@@ -177,7 +177,7 @@ def test_sales_that_come_later_have_greater_ids(make_site: MakeSite, sell: Sell,
 
 
 @pytest.mark.parametrize("fresh", [True, False])
-async def test_a_claim_that_was_planned_for_few_rows_finds_its_rows_among_many(
+async def test_a_claim_planned_for_few_rows_finds_its_rows_among_many(
     make_site: MakeSite, sell: Sell, query: Query, database_url: str, fresh: bool
 ) -> None:
     """A connection keeps its plans; nobody tells it that the tables have grown."""

@@ -56,7 +56,7 @@ def taken(batch: Batch) -> list[Outcome]:
     return [Outcome.completed("r") for _ in batch.conversions]
 
 
-async def test_while_a_call_is_under_way_the_next_batch_is_claimed(
+async def test_the_next_batch_is_claimed_during_a_call(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, statuses: Statuses, db: Database
 ) -> None:
     google.max_batch = 2
@@ -77,7 +77,7 @@ async def test_while_a_call_is_under_way_the_next_batch_is_claimed(
 
 
 @pytest.mark.parametrize("why", ["slow", "failing"])
-async def test_of_a_provider_that_is_slow_or_unwell_nothing_is_claimed_ahead(
+async def test_no_batch_is_prefetched_for_a_slow_or_failing_provider(
     make_site: MakeSite,
     sell: Sell,
     run: Run,
@@ -105,7 +105,7 @@ async def test_of_a_provider_that_is_slow_or_unwell_nothing_is_claimed_ahead(
     assert ahead == [2, 2, 2]
 
 
-async def test_after_a_pause_nothing_that_is_claimed_ahead_is_sent(
+async def test_prefetched_batches_are_not_sent_after_a_pause(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, query: Query
 ) -> None:
     for _ in range(60):
@@ -129,7 +129,7 @@ async def test_after_a_pause_nothing_that_is_claimed_ahead_is_sent(
     assert query("SELECT count(*) FROM weighbridge.attempts WHERE closed_at IS NULL") == [(0,)]
 
 
-async def test_after_credentials_are_refused_nothing_of_the_group_that_is_claimed_ahead_is_sent(
+async def test_prefetched_batches_of_a_group_are_not_sent_after_its_credentials_are_refused(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, db: Database, statuses: Statuses
 ) -> None:
     google.max_batch = 1
@@ -147,7 +147,7 @@ async def test_after_credentials_are_refused_nothing_of_the_group_that_is_claime
     assert statuses() == {"COMPLETED": 2, "FAILED": 1, "RETRY": 2, "QUEUED": 5}
 
 
-async def test_what_is_being_claimed_when_credentials_are_refused_is_not_sent(
+async def test_a_batch_that_is_being_claimed_when_credentials_are_refused_is_not_sent(
     make_site: MakeSite,
     sell: Sell,
     run: Run,
@@ -184,7 +184,7 @@ async def test_what_is_being_claimed_when_credentials_are_refused_is_not_sent(
     assert statuses() == {"COMPLETED": 2, "FAILED": 1, "RETRY": 2, "QUEUED": 5}
 
 
-async def test_a_claim_that_was_not_committed_takes_up_no_room(
+async def test_a_claim_that_was_not_committed_does_not_count_as_in_flight(
     make_site: MakeSite, sell: Sell, ctx: Context, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sell(make_site(), 3)
@@ -214,7 +214,7 @@ class Failing(PostgresSlots):
         return await super().acquire(keys, returned)
 
 
-async def test_a_fault_of_the_slots_ends_the_run_and_nothing_waits_for_it(
+async def test_an_error_of_the_slots_ends_the_run(
     make_site: MakeSite, sell: Sell, ctx: Context, db: Database, statuses: Statuses
 ) -> None:
     assert ctx.outbound is not None
@@ -229,7 +229,7 @@ async def test_a_fault_of_the_slots_ends_the_run_and_nothing_waits_for_it(
     assert (+in_flight.batches, +in_flight.held_slots) == (Counter(), Counter())
 
 
-async def test_a_call_has_the_slot_of_the_one_before_it(
+async def test_a_call_reuses_the_slot_of_the_previous_call(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, db: Database, query: Query
 ) -> None:
     google.max_batch = 1
@@ -246,7 +246,7 @@ async def test_a_call_has_the_slot_of_the_one_before_it(
     assert query("SELECT count(*) FROM weighbridge.slots") == [(0,)]
 
 
-async def test_a_slot_that_would_not_outlast_a_call_is_taken_anew(
+async def test_a_slot_that_would_expire_during_a_call_is_acquired_again(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, db: Database
 ) -> None:
     limits = replace(ALONE, ttl=timedelta(seconds=3))
@@ -263,7 +263,7 @@ async def test_a_slot_that_would_not_outlast_a_call_is_taken_anew(
     assert [places for places, _ in slots.turns if places] == [1, 1, 1]
 
 
-async def test_of_many_sites_slots_are_given_back_in_the_turn_that_takes_the_next(
+async def test_slots_of_many_sites_are_released_and_acquired_together(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, db: Database, query: Query
 ) -> None:
     for _ in range(60):
@@ -276,7 +276,7 @@ async def test_of_many_sites_slots_are_given_back_in_the_turn_that_takes_the_nex
     assert query("SELECT count(*) FROM weighbridge.slots") == [(0,)]
 
 
-async def test_one_provider_claims_ahead_and_the_others_have_their_calls(
+async def test_prefetching_for_one_provider_does_not_stop_the_calls_of_others(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, meta: Scripted
 ) -> None:
     for _ in range(80):
@@ -296,7 +296,7 @@ async def test_one_provider_claims_ahead_and_the_others_have_their_calls(
     assert most == 10
 
 
-def test_ahead_there_are_two_rounds_and_two_batches_of_a_group() -> None:
+def test_at_most_two_rounds_and_two_batches_of_a_group_are_prefetched() -> None:
     in_flight, limits = InFlight(), SlotLimits(per_site=2, per_provider=4)
     keys = [GroupKey(UUID(int=n), "google_ads") for n in range(20)]
     assert in_flight.claimable("google_ads", limits) == 4

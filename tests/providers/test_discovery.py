@@ -38,7 +38,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     return name
 
 
-def test_five_are_built_in_and_each_has_a_fake() -> None:
+def test_five_providers_are_built_in_and_each_has_a_fake() -> None:
     names = ["google_ads", "google_datamanager", "meta_capi", "tiktok_events", "webhook"]
     assert list(find()) == names == sorted(FAKES)
     assert all(provider.name == name for name, provider in find().items())
@@ -47,7 +47,7 @@ def test_five_are_built_in_and_each_has_a_fake() -> None:
     ]
 
 
-def test_every_built_in_one_says_what_it_needs_and_takes() -> None:
+def test_every_built_in_provider_declares_its_credentials_click_ids_and_limits() -> None:
     for provider in find().values():
         assert any(needed.required and needed.secret for needed in provider.needs)
         assert provider.max_batch > 0
@@ -55,18 +55,18 @@ def test_every_built_in_one_says_what_it_needs_and_takes() -> None:
         assert provider.window_from in ("click", "event")
 
 
-def test_one_of_a_module_is_found(module: str) -> None:
+def test_a_provider_of_a_module_is_found(module: str) -> None:
     assert find([module])["own"] is find([f"{module}:own"])["own"]
 
 
-def test_an_address_can_be_given_for_a_built_in_one() -> None:
+def test_the_address_of_a_built_in_provider_can_be_set() -> None:
     urls = dict.fromkeys(find(), "http://127.0.0.1:9")
     assert list(find(urls=urls)) == list(urls)
     with pytest.raises(ConfigError, match="did you mean 'meta_capi'"):
         find(urls={"meta_cap": "http://127.0.0.1:9"})
 
 
-def test_what_cannot_be_found_is_explained(module: str, tmp_path: Path) -> None:
+def test_a_provider_that_cannot_be_found_is_explained(module: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'owm' is not a provider in .*; did you mean 'own'"):
         find([f"{module}:owm"])
     with pytest.raises(ConfigError, match="WEIGHBRIDGE_PROVIDERS: cannot import 'nowhere'"):
@@ -82,13 +82,13 @@ def test_what_cannot_be_found_is_explained(module: str, tmp_path: Path) -> None:
         find(["broken_ads"])
 
 
-def test_a_name_is_given_once(module: str, tmp_path: Path) -> None:
+def test_a_provider_name_is_unique(module: str, tmp_path: Path) -> None:
     (tmp_path / "second_ads.py").write_text(OWN.format(name="webhook"))
     with pytest.raises(ConfigError, match="there is already a provider called 'webhook'"):
         find(["second_ads"])
 
 
-def test_one_of_an_installed_package_is_found(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provider_of_an_installed_package_is_found(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def installed(value: str) -> None:
         entry = EntryPoint("own", f"{module}:{value}", providers.GROUP)
         monkeypatch.setattr(

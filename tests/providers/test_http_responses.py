@@ -56,7 +56,7 @@ def test_retry_after_is_seconds_or_a_date_and_never_more_than_a_day(
     assert answers.retry_after(said(429, retry_after=header), NOW) == expected
 
 
-def test_retry_after_is_nothing_where_nothing_is_said() -> None:
+def test_retry_after_is_none_without_the_header() -> None:
     assert answers.retry_after(said(429), NOW) is None
 
 
@@ -82,7 +82,7 @@ def test_other_statuses_are_answers(status: int) -> None:
 @pytest.mark.parametrize(
     "content", [b"<html>", b"", b"[1]", b'"ok"', b"\xff\xfe", b"null", b"[" * 100_000, b'{"a":' * 100_000]
 )
-def test_an_answer_that_is_no_object_is_not_the_providers(content: bytes) -> None:
+def test_a_response_that_is_no_json_object_is_not_from_the_provider(content: bytes) -> None:
     with pytest.raises(ProviderTransientError, match="expected a JSON object"):
         answers.json_of(httpx.Response(200, content=content))
 
@@ -118,7 +118,7 @@ async def answered(body: Endless, status: int = 200, *, reads: bool = True, **he
         return await answers.post(http, "http://provider/", content=b"", reads=reads)
 
 
-async def test_an_answer_is_read_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "LONGEST", 1 << 18)
     body = Endless()
     with pytest.raises(
@@ -129,40 +129,40 @@ async def test_an_answer_is_read_only_so_far(monkeypatch: pytest.MonkeyPatch) ->
     assert body.chunks == 5
 
 
-async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
+async def test_a_compressed_response_is_not_decompressed() -> None:
     body = Endless()
     with pytest.raises(ProviderTransientError) as raised:
         await answered(body, content_encoding="gzip")
     assert (raised.value.code, body.chunks) == ("PACKED", 0)
 
 
-async def test_an_answer_that_is_not_packed_is_asked_for(http: httpx.AsyncClient) -> None:
+async def test_an_uncompressed_response_is_requested(http: httpx.AsyncClient) -> None:
     with FakeMeta() as fake:
         await answers.post(http, fake.url, json={}, headers={"x-own": "1"})
     assert (fake.calls[0].headers["accept-encoding"], fake.calls[0].headers["x-own"]) == ("identity", "1")
 
 
-async def test_a_request_takes_no_longer_than_it_may_as_a_whole() -> None:
+async def test_the_whole_request_has_a_time_limit() -> None:
     with pytest.raises(ProviderTransientError) as raised:
         await answered(Endless(halts=True))
     assert raised.value.code == "TIMEOUT"
 
 
 @pytest.mark.parametrize("body", [Endless(), Endless(halts=True)], ids=["endless", "halting"])
-async def test_where_the_status_says_it_all_the_body_does_not_matter(body: Endless) -> None:
+async def test_the_body_does_not_matter_if_the_status_is_sufficient(body: Endless) -> None:
     response = await answered(body, 202, reads=False)
     assert (response.status_code, response.content) == (202, b"")
     assert body.chunks <= 2
 
 
-async def test_a_rate_limit_with_an_answer_that_cannot_be_read_is_one_all_the_same() -> None:
+async def test_a_rate_limit_with_an_unreadable_body_is_still_a_rate_limit() -> None:
     response = await answered(Endless(), 429, content_encoding="gzip", retry_after="7")
     with pytest.raises(ProviderRateLimitError) as raised:
         answers.raise_for_retryable(response, NOW)
     assert raised.value.retry_after == timedelta(seconds=7)
 
 
-async def test_connections_are_used_again(http: httpx.AsyncClient) -> None:
+async def test_connections_are_reused(http: httpx.AsyncClient) -> None:
     seen = []
 
     async def look(event: str, info: dict[str, Any]) -> None:
@@ -194,7 +194,7 @@ def _to(url: str, status: int) -> Reply:
         ),
     ],
 )
-def test_credentials_that_cannot_work_are_named_before_anything_is_sent(
+def test_invalid_credentials_are_named_before_anything_is_sent(
     values: dict[str, str], expected: str | None
 ) -> None:
     needs = (
@@ -224,13 +224,13 @@ def test_a_provider_is_quoted_without_the_values_that_it_repeats() -> None:
     assert answers.quoted(None, batch) == ""
 
 
-def test_a_value_that_looks_like_a_word_is_not_repeated_either() -> None:
+def test_a_credential_that_looks_like_a_word_is_not_repeated_either() -> None:
     row = META.row(0, click_id="Letters", user_data={"email": "abcdef"})
     batch = META.batch(FakeMeta(), conversions=[row], credentials={"access_token": "Open"})
     assert answers.quoted("Letters and abcdef and Open.", batch) == "… and … and …."
 
 
-async def test_an_error_of_the_line_does_not_carry_the_request_along(http: httpx.AsyncClient) -> None:
+async def test_a_connection_error_does_not_contain_the_request(http: httpx.AsyncClient) -> None:
     with FakeMeta() as fake:
         fake.script(Fault.cut())
         with pytest.raises(ProviderTransientError) as raised:
@@ -274,7 +274,7 @@ class Picky:
         return REFUSED if self.bad & {row.order_id for row in rows} else [TAKEN] * len(rows)
 
 
-async def test_bad_rows_are_found_by_halves() -> None:
+async def test_bad_rows_are_found_by_bisection() -> None:
     picky = Picky(2, 8)
     outcomes = await split.bisected(ROWS, picky)
     assert [at for at, outcome in enumerate(outcomes) if outcome is REFUSED] == [2, 8]
@@ -282,27 +282,27 @@ async def test_bad_rows_are_found_by_halves() -> None:
     assert picky.calls[0] == 9
 
 
-async def test_no_rows_are_no_call() -> None:
+async def test_an_empty_batch_makes_no_call() -> None:
     picky = Picky()
     assert await split.bisected([], picky) == []
     assert picky.calls == []
 
 
-async def test_trouble_between_the_halves_keeps_what_was_settled() -> None:
+async def test_a_failure_during_the_bisection_keeps_the_settled_rows() -> None:
     picky = Picky(8, fails_at=2)
     outcomes = await split.bisected(ROWS, picky)
     assert outcomes[:4] == [TAKEN] * 4
     assert {(each.verdict, each.code) for each in outcomes[4:]} == {(Verdict.RETRY, "CUT")}
 
 
-async def test_parts_that_trouble_kept_from_being_sent_use_up_no_retry() -> None:
+async def test_parts_that_were_not_sent_because_of_a_failure_use_no_retry() -> None:
     outcomes = await split.bisected(ROWS, Picky(8, fails_at=3))  # of 9, of 4, of 5; then 4 and 5 meet it
     assert outcomes[:4] == [TAKEN] * 4
     assert {(each.verdict, each.code) for each in outcomes[4:]} == {(Verdict.RETRY, "CUT")}
     assert [each.counts for each in outcomes[4:]] == [True, True, False, False, False]
 
 
-async def test_parts_that_would_outlast_the_call_are_not_begun() -> None:
+async def test_parts_that_would_exceed_the_time_of_the_call_are_not_started() -> None:
     picky = Picky(2)
     outcomes = await split.bisected(ROWS, picky, in_time=lambda: len(picky.calls) < 4)
     assert picky.calls == [9, 4, 2, 2]
@@ -311,14 +311,14 @@ async def test_parts_that_would_outlast_the_call_are_not_begun() -> None:
     assert not answers.NOT_SENT.counts
 
 
-async def test_where_a_call_settles_nothing_all_its_rows_count_as_sent() -> None:
+async def test_all_rows_count_as_sent_if_a_call_settles_none() -> None:
     outcomes = await split.bisected(ROWS, Picky(2), in_time=lambda: False)
     assert {(each.verdict, each.code, each.counts) for each in outcomes} == {
         (Verdict.RETRY, "NOT_SENT", True)
     }
 
 
-async def test_a_batch_full_of_bad_rows_does_not_take_requests_without_end() -> None:
+async def test_a_batch_of_bad_rows_needs_a_limited_number_of_requests() -> None:
     picky = Picky(*range(9))
     outcomes = await split.bisected(ROWS, picky, most=6)
     assert len(picky.calls) == 6
