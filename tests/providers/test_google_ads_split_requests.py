@@ -41,7 +41,7 @@ def verdicts(outcomes: list[Outcome]) -> list[Verdict]:
     return [outcome.verdict for outcome in outcomes]
 
 
-async def test_rows_in_each_others_way_are_sent_once_more_apart(
+async def test_conflicting_rows_are_sent_again_in_separate_requests(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     twin = case.row(0)
@@ -66,7 +66,7 @@ async def test_rows_in_each_others_way_are_sent_once_more_apart(
     assert set(fake.accepted.values()) == {1}
 
 
-async def test_a_row_that_is_in_the_way_by_itself_fails(
+async def test_a_row_that_still_conflicts_when_sent_alone_fails(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.refuse("order-1", "DUPLICATE_ORDER_ID")
@@ -76,7 +76,7 @@ async def test_a_row_that_is_in_the_way_by_itself_fails(
     assert [len(call.body["conversions"]) for call in uploads(fake)] == [3, 1]
 
 
-async def test_a_request_that_is_too_large_is_halved_once(
+async def test_a_request_that_is_too_large_is_split_once(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.deny("TOO_MANY_CONVERSIONS_IN_REQUEST")
@@ -87,7 +87,7 @@ async def test_a_request_that_is_too_large_is_halved_once(
     assert verdicts(await provider.send(case.batch(fake, 4), http)) == [RETRY] * 4
 
 
-async def test_a_part_that_met_trouble_is_retried_and_the_other_stays_delivered(
+async def test_a_failed_part_is_retried_and_the_other_part_stays_delivered(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.refuse("order-1", "DUPLICATE_ORDER_ID")
@@ -99,7 +99,7 @@ async def test_a_part_that_met_trouble_is_retried_and_the_other_stays_delivered(
     assert outcomes[1].counts
 
 
-async def test_rows_that_wait_for_others_of_their_kind_use_up_no_retry(
+async def test_rows_that_wait_for_conflicting_rows_use_no_retry(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     rows = [case.row(0)._replace(id=uuid4()) for _ in range(ROUNDS + 2)]
@@ -109,7 +109,7 @@ async def test_rows_that_wait_for_others_of_their_kind_use_up_no_retry(
     assert [each.counts for each in outcomes] == [True] * ROUNDS + [False] * 2
 
 
-async def test_no_further_request_is_begun_that_would_outlast_the_call(
+async def test_no_request_is_started_that_would_exceed_the_time_of_the_call(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     rows = [case.row(0), case.row(0)._replace(id=uuid4()), case.row(1)]
@@ -123,7 +123,7 @@ async def test_no_further_request_is_begun_that_would_outlast_the_call(
     ]
 
 
-async def test_a_call_that_comes_to_no_end_with_any_row_uses_up_a_retry_of_all(
+async def test_a_call_that_settles_no_row_uses_a_retry_of_every_row(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.deny("TOO_MANY_CONVERSIONS_IN_REQUEST")
@@ -131,7 +131,7 @@ async def test_a_call_that_comes_to_no_end_with_any_row_uses_up_a_retry_of_all(
     assert {(each.verdict, each.code, each.counts) for each in outcomes} == {(RETRY, "NOT_SENT", True)}
 
 
-async def test_the_longest_answer_of_google_is_read(
+async def test_the_longest_response_of_google_is_read(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     codes = ("ONE_PER_CLICK_CONVERSION_ACTION_NOT_PERMITTED_WITH_BRAID", "UNPARSEABLE_GCLID")
