@@ -100,7 +100,7 @@ def api_routes(api: FastAPI) -> list[APIRoute]:
     return found
 
 
-async def test_the_calls_tested_here_are_all_that_there_are(app: App) -> None:
+async def test_every_route_is_tested_here(app: App) -> None:
     routes = {
         (method, re.sub(r"{\w+_id}", "{id}", route.path), scope_of(route.endpoint))
         for route in api_routes(create(app))
@@ -113,7 +113,7 @@ async def test_the_calls_tested_here_are_all_that_there_are(app: App) -> None:
     assert routes == {*CALLS, *anyone, *by_itself, *described, *schedule}
 
 
-async def test_a_route_that_names_no_scope_lets_nobody_in(app: App, make_key: MakeKey) -> None:
+async def test_a_route_without_a_scope_is_closed(app: App, make_key: MakeKey) -> None:
     api = create(app)
 
     @api.get("/api/forgotten")
@@ -167,7 +167,7 @@ async def test_admin_opens_everything_and_the_other_header_works_too(
     assert (await client.get("/api/uploads", headers=headers)).status_code == 200
 
 
-async def test_an_expired_and_a_revoked_key_are_401(
+async def test_an_expired_or_revoked_key_is_401(
     client: httpx.AsyncClient, make_key: MakeKey, clock: Any, query: Query
 ) -> None:
     expiring = await make_key("read", expires_at=datetime.now(UTC) + timedelta(days=1))
@@ -209,7 +209,7 @@ async def test_health_is_open(client: httpx.AsyncClient) -> None:
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-async def test_what_does_not_exist_is_said_in_the_same_words(client: httpx.AsyncClient) -> None:
+async def test_unknown_routes_and_methods_have_the_common_error_format(client: httpx.AsyncClient) -> None:
     assert (await client.get("/nothing")).json() == {"error": "not_found", "message": "Not Found."}
     answer = await client.delete("/api/uploads")
     assert (answer.status_code, answer.json()["error"]) == (405, "method_not_allowed")

@@ -22,7 +22,7 @@ def described(api: FastAPI) -> dict[str, Any]:
     return api.openapi()
 
 
-async def test_every_route_says_what_can_go_wrong(described: dict[str, Any]) -> None:
+async def test_every_route_documents_its_errors(described: dict[str, Any]) -> None:
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
             codes = set(operation["responses"])
@@ -39,7 +39,7 @@ async def test_every_route_says_what_can_go_wrong(described: dict[str, Any]) -> 
                 assert schema == {"$ref": "#/components/schemas/Problem"}, (method, path, code)
 
 
-async def test_every_operation_has_an_id_of_its_own(described: dict[str, Any]) -> None:
+async def test_every_operation_has_a_unique_id(described: dict[str, Any]) -> None:
     ids = [each["operationId"] for methods in described["paths"].values() for each in methods.values()]
     assert len(ids) == len(set(ids))
 

@@ -38,7 +38,7 @@ FIELD = 'Content-Disposition: form-data; name="platform"'
 FILE = 'Content-Disposition: form-data; name="file"; filename="a.csv"'
 
 
-async def test_a_file_is_taken_in(
+async def test_a_file_is_accepted(
     client: httpx.AsyncClient, key: dict[str, str], workspace: UUID, query: Query
 ) -> None:
     client_id, creator = str(uuid4()), str(uuid4())
@@ -74,7 +74,7 @@ async def test_the_same_file_again_is_200_and_the_first_upload(
     }  # fmt: skip
 
 
-async def test_the_same_file_at_the_same_time_is_one_upload(
+async def test_the_same_file_sent_concurrently_is_one_upload(
     client: httpx.AsyncClient, key: dict[str, str], query: Query
 ) -> None:
     answers = await asyncio.gather(*(send(client, key, ("a.csv", CSV)) for _ in range(6)))
@@ -95,7 +95,7 @@ async def test_many_files_are_many_uploads(
     assert query("SELECT count(*), count(DISTINCT client_id) FROM data_uploads") == [(5, 1)]
 
 
-async def test_of_many_files_each_says_its_own(
+async def test_each_of_several_files_has_its_own_result(
     client: httpx.AsyncClient, key: dict[str, str], query: Query, home: Any
 ) -> None:
     answer = await send(client, key, ("a.csv", CSV), ("b.csv", PNG), ("c.csv", b""), ("d.csv", CSV))
@@ -109,7 +109,7 @@ async def test_of_many_files_each_says_its_own(
     assert list((home / "scratch").iterdir()) == []
 
 
-async def test_many_files_none_of_them_good_is_422(
+async def test_several_invalid_files_are_422(
     client: httpx.AsyncClient, key: dict[str, str], left_behind: LeftBehind
 ) -> None:
     answer = await send(client, key, ("a.csv", PNG), ("b.csv", b""))
@@ -135,7 +135,7 @@ async def test_many_files_none_of_them_good_is_422(
         ({}, CSV * 20_000, 413, "file_too_large"),
     ],
 )
-async def test_a_refusal_is_a_code_and_a_sentence_and_leaves_nothing(
+async def test_a_refusal_has_a_code_and_a_message_and_leaves_nothing(
     small_client: httpx.AsyncClient,
     key: dict[str, str],
     left_behind: LeftBehind,
@@ -165,7 +165,7 @@ async def small_client(app: Any) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_one_file_too_large_ends_the_request_and_nothing_of_it_is_kept(
+async def test_a_file_that_is_too_large_ends_the_request_and_nothing_is_stored(
     small_client: httpx.AsyncClient, key: dict[str, str], left_behind: LeftBehind
 ) -> None:
     answer = await send(small_client, key, ("a.csv", CSV), ("b.csv", CSV * 20_000), ("c.csv", CSV + b"c"))
@@ -173,7 +173,7 @@ async def test_one_file_too_large_ends_the_request_and_nothing_of_it_is_kept(
     assert left_behind() == []
 
 
-async def test_a_field_after_a_file_is_refused_and_nothing_is_kept(
+async def test_a_field_after_a_file_is_refused_and_nothing_is_stored(
     client: httpx.AsyncClient, key: dict[str, str], left_behind: LeftBehind
 ) -> None:
     late = body((FIELD, b"meta"), (FILE, CSV), (FIELD.replace("platform", "client_id"), b"x"))
@@ -188,7 +188,7 @@ async def test_a_field_after_a_file_is_refused_and_nothing_is_kept(
     assert left_behind() == []
 
 
-async def test_a_field_that_is_missing_as_the_file_begins_is_said_to_come_first(
+async def test_the_error_of_a_missing_field_says_that_it_must_precede_the_file(
     client: httpx.AsyncClient, key: dict[str, str], left_behind: LeftBehind
 ) -> None:
     late = body((FILE, CSV), (FIELD, b"meta"))
@@ -203,7 +203,7 @@ async def test_a_field_that_is_missing_as_the_file_begins_is_said_to_come_first(
     assert left_behind() == []
 
 
-async def test_a_file_sent_as_a_field_is_told_what_it_lacks(
+async def test_a_file_sent_as_a_field_is_refused_with_a_hint(
     client: httpx.AsyncClient, key: dict[str, str]
 ) -> None:
     form = body((FIELD, b"meta"), (FIELD.replace("platform", "file"), CSV))
@@ -214,7 +214,7 @@ async def test_a_file_sent_as_a_field_is_told_what_it_lacks(
 
 
 @pytest.mark.parametrize("said", ["platform=meta&platform=google", "platform=google"])
-async def test_a_field_twice_is_refused_wherever_it_stands(
+async def test_a_repeated_field_is_refused_at_any_position(
     client: httpx.AsyncClient, key: dict[str, str], left_behind: LeftBehind, said: str
 ) -> None:
     form = body((FIELD, b"meta"), (FILE, CSV))
@@ -243,7 +243,7 @@ async def test_a_field_twice_is_refused_wherever_it_stands(
         ({}, b"", 415, "unsupported_media_type"),
     ],
 )
-async def test_a_body_that_is_no_form_is_refused(
+async def test_a_body_that_is_not_a_form_is_refused(
     client: httpx.AsyncClient,
     key: dict[str, str],
     left_behind: LeftBehind,
@@ -281,7 +281,7 @@ async def test_a_file_can_be_the_body_with_its_fields_in_the_query(
     assert query("SELECT byte_size, forced FROM data_uploads") == [(len(CSV), True)]
 
 
-async def test_a_body_that_says_it_is_too_large_is_not_read_at_all(
+async def test_a_body_whose_content_length_is_too_large_is_not_read(
     small_client: httpx.AsyncClient, key: dict[str, str]
 ) -> None:
     read = 0
@@ -299,7 +299,7 @@ async def test_a_body_that_says_it_is_too_large_is_not_read_at_all(
     assert (answer.status_code, read) == (413, 0)
 
 
-async def test_a_sender_that_falls_silent_is_not_waited_for_and_nothing_is_kept(
+async def test_a_sender_that_stops_sending_times_out_and_nothing_is_stored(
     app: Any, key: dict[str, str], left_behind: LeftBehind
 ) -> None:
     from dataclasses import replace
@@ -319,7 +319,7 @@ async def test_a_sender_that_falls_silent_is_not_waited_for_and_nothing_is_kept(
     assert left_behind() == []
 
 
-async def test_a_file_that_the_store_cannot_take_waits(
+async def test_a_file_that_cannot_be_stored_yet_is_queued(
     client: httpx.AsyncClient, key: dict[str, str], home: Any, left_behind: LeftBehind
 ) -> None:
     (home / "blobs").write_text("a file where the folder should be")

@@ -70,7 +70,9 @@ async def _rest(lines: AsyncIterator[str]) -> list[str]:
         return [line async for line in lines]
 
 
-async def test_events_end_with_their_key(app: App, site: httpx.AsyncClient, key: Headers) -> None:
+async def test_an_event_stream_ends_when_its_key_is_revoked(
+    app: App, site: httpx.AsyncClient, key: Headers
+) -> None:
     async with site.stream("GET", "/api/live", headers=key) as answer:
         lines = answer.aiter_lines()
         await _silent(lines)
@@ -79,7 +81,9 @@ async def test_events_end_with_their_key(app: App, site: httpx.AsyncClient, key:
     assert (await site.get("/api/live", headers=key)).status_code == 401
 
 
-async def test_events_end_with_their_session(site: httpx.AsyncClient, key: Headers, clock: Clock) -> None:
+async def test_an_event_stream_ends_with_its_session(
+    site: httpx.AsyncClient, key: Headers, clock: Clock
+) -> None:
     secret = key["Authorization"].removeprefix("Bearer ")
     await site.post("/sign-in", data={"key": secret, "next": "/uploads"})
     async with site.stream("GET", "/api/live") as answer:
@@ -90,7 +94,7 @@ async def test_events_end_with_their_session(site: httpx.AsyncClient, key: Heade
     assert (await site.get("/api/live")).status_code == 401
 
 
-async def test_a_websocket_ends_with_its_key(app: App, port: int, key: Headers) -> None:
+async def test_a_websocket_closes_when_its_key_is_revoked(app: App, port: int, key: Headers) -> None:
     secret = key["Authorization"].removeprefix("Bearer ")
     async with connect(f"ws://127.0.0.1:{port}/api/ws") as socket, asyncio.timeout(10):
         await socket.send(json.dumps({"key": secret}))
@@ -102,7 +106,7 @@ async def test_a_websocket_ends_with_its_key(app: App, port: int, key: Headers) 
         assert socket.close_code == 4401
 
 
-async def test_a_stream_that_is_never_silent_ends_all_the_same(
+async def test_a_stream_with_constant_events_ends_too(
     app: App, workspace: UUID, key: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = 0.0
@@ -120,7 +124,7 @@ async def test_a_stream_that_is_never_silent_ends_all_the_same(
     assert heard == [(0, "snapshot"), *((at, "upload") for at in range(1, 15))]
 
 
-async def test_a_snapshot_says_that_there_are_more_uploads_than_it_shows(
+async def test_a_snapshot_shows_that_there_are_more_uploads(
     app: App, workspace: UUID, query: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weighbridge.api.live_updates.SNAPSHOT", 2)

@@ -10,7 +10,7 @@ from .outbound import delivering, google, sell, shop  # noqa: F401
 OTHER = str(uuid4())
 
 
-def test_a_site_is_made_listed_and_changed(main: Command) -> None:
+def test_a_site_is_created_listed_and_changed(main: Command) -> None:
     made = main("sites", "create", "Shop", "--provider", "meta_capi", "--provider", "google_ads")
     assert made.code == 0
     site = made.out.strip()

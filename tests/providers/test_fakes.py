@@ -116,7 +116,7 @@ def test_a_connection_without_http_is_closed() -> None:
         assert httpx.get(fake.url).status_code == 200
 
 
-def test_a_port_that_is_taken_is_said() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with Echo() as fake:
         second = Echo(port=int(fake.url.rpartition(":")[2]))
         with pytest.raises(OSError, match="in use"):
