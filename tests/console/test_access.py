@@ -70,7 +70,7 @@ def _filled(path: str) -> str:
     return "/".join(parts)
 
 
-async def test_no_page_is_open_to_a_stranger(app: App, visitor: httpx.AsyncClient) -> None:
+async def test_no_page_is_open_without_a_session(app: App, visitor: httpx.AsyncClient) -> None:
     for path in _pages(app, "GET"):
         answer = await visitor.get(path)
         if path == "/sign-in":
@@ -79,7 +79,9 @@ async def test_no_page_is_open_to_a_stranger(app: App, visitor: httpx.AsyncClien
         assert answer.headers["location"].startswith("/sign-in?next="), path
 
 
-async def test_no_form_is_taken_without_the_sessions_token(app: App, member: httpx.AsyncClient) -> None:
+async def test_no_form_is_accepted_without_the_token_of_the_session(
+    app: App, member: httpx.AsyncClient
+) -> None:
     for path in _pages(app, "POST"):
         if path == "/sign-in":
             continue
@@ -122,21 +124,23 @@ async def test_a_session_ends_by_the_databases_clock(member: httpx.AsyncClient, 
 @pytest.mark.parametrize(
     "next_", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:x"]
 )
-async def test_sign_in_goes_on_to_no_other_site(app: App, visitor: httpx.AsyncClient, next_: str) -> None:
+async def test_sign_in_does_not_redirect_to_another_site(
+    app: App, visitor: httpx.AsyncClient, next_: str
+) -> None:
     async with app.db.tx() as tx:
         _, secret = await keys.create(tx, uuid4(), "x", ("read",), None)
     answer = await visitor.post("/sign-in", data={"key": secret, "next": next_})
     assert answer.headers["location"] == "/"
 
 
-async def test_sign_in_goes_on_to_what_was_asked_for(visitor: httpx.AsyncClient) -> None:
+async def test_sign_in_redirects_to_the_requested_page(visitor: httpx.AsyncClient) -> None:
     answer = await visitor.get("/uploads?kind=failed&q=a%26b")
     assert answer.headers["location"] == "/sign-in?next=/uploads%3Fkind%3Dfailed%26q%3Da%2526b"
     page = await visitor.get(answer.headers["location"])
     assert 'name="next" value="/uploads?kind=failed&amp;q=a%26b"' in page.text
 
 
-async def test_a_refused_form_goes_back_to_no_other_site(member: httpx.AsyncClient) -> None:
+async def test_a_refused_form_does_not_redirect_to_another_site(member: httpx.AsyncClient) -> None:
     referer = "http://weighbridge//evil.example/x"
     answer = await member.post("/sign-out", headers={"Referer": referer}, data={"csrf": "wrong"})
     assert answer.headers.get("location", "/") == "/"
@@ -165,27 +169,25 @@ async def test_a_refused_form_goes_back_to_no_other_site(member: httpx.AsyncClie
         "/no/such/page",
     ],
 )
-async def test_strange_questions_get_a_sentence(member: httpx.AsyncClient, path: str) -> None:
+async def test_invalid_queries_get_a_message(member: httpx.AsyncClient, path: str) -> None:
     answer = await member.get(path.format(uuid4()), headers={"Accept": "text/html"})
     assert answer.status_code in (200, 404, 422), answer.status_code
     assert "<h1>" in answer.text
 
 
 @pytest.mark.parametrize("url", ["//[", "http://["])
-async def test_addresses_that_are_none_are_refused_not_tripped_over(
-    member: httpx.AsyncClient, url: str
-) -> None:
+async def test_invalid_urls_are_refused_without_a_server_error(member: httpx.AsyncClient, url: str) -> None:
     assert (await member.get("/sign-in", params={"next": url})).status_code == 200
     for header in ("Origin", "Referer"):
         answer = await member.post("/sign-out", headers={header: url}, data={"csrf": "wrong"})
         assert answer.status_code in (303, 403), header
 
 
-async def test_a_pages_head_can_be_had(member: httpx.AsyncClient) -> None:
+async def test_a_page_answers_a_head_request(member: httpx.AsyncClient) -> None:
     assert (await member.head("/storage")).status_code == 200
 
 
-async def test_a_key_sends_no_form(visitor: httpx.AsyncClient, app: App) -> None:
+async def test_a_key_cannot_send_a_form(visitor: httpx.AsyncClient, app: App) -> None:
     async with app.db.tx() as tx:
         _, secret = await keys.create(tx, uuid4(), "x", ("admin",), None)
     answer = await visitor.post(
@@ -195,13 +197,15 @@ async def test_a_key_sends_no_form(visitor: httpx.AsyncClient, app: App) -> None
     assert "POST /api/uploads" in answer.text
 
 
-async def test_a_static_file_is_kept_for_ever_under_its_own_version_only(visitor: httpx.AsyncClient) -> None:
+async def test_a_static_file_is_cached_for_ever_only_under_its_own_version(
+    visitor: httpx.AsyncClient,
+) -> None:
     assert "immutable" in (await visitor.get(assets.address("refresh.js"))).headers["cache-control"]
     for other in ("/static/refresh.js?v=another", "/static/refresh.js"):
         assert (await visitor.get(other)).headers["cache-control"] == "no-cache"
 
 
-async def test_pages_allow_no_script_but_their_own(member: httpx.AsyncClient) -> None:
+async def test_pages_allow_only_their_own_scripts(member: httpx.AsyncClient) -> None:
     for path in ("/uploads", "/health", "/storage", "/deliveries", "/projects"):
         answer = await member.get(path)
         policy = answer.headers["content-security-policy"]
@@ -220,6 +224,6 @@ def test_scripts_are_small() -> None:
     assert sum(len(each.read_bytes()) for each in scripts) < 40_000
 
 
-async def test_every_page_says_who_may_see_it(app: App) -> None:
+async def test_every_page_declares_its_scope(app: App) -> None:
     for route in _routes(app):
         assert scope_of(route.endpoint) is not None, route.path

@@ -57,7 +57,7 @@ async def try_until(console: Console, page: Page, state: Locator, text: str) -> 
     raise AssertionError(f"the page never said {text!r}")
 
 
-async def test_a_circuit_is_seen_to_open_and_to_close(
+async def test_the_page_shows_a_circuit_open_and_close(
     delivering: Console, google: FakeGoogleAds, page: Page, sell: Sell, browser: Browser
 ) -> None:
     site = make_site(delivering)
@@ -109,7 +109,7 @@ async def test_a_circuit_is_seen_to_open_and_to_close(
     assert len(google.accepted) == 5
 
 
-async def test_a_conversions_whole_story_and_another_try(
+async def test_a_conversion_shows_its_history_and_can_be_retried(
     delivering: Console, google: FakeGoogleAds, page: Page, sell: Sell, browser: Browser
 ) -> None:
     site = make_site(delivering)
@@ -168,7 +168,7 @@ async def test_a_conversions_whole_story_and_another_try(
     assert google.accepted == {"order-1": 1, "order-2": 1, "order-3": 1}
 
 
-async def test_a_reader_sees_all_of_it_and_no_action(
+async def test_a_read_only_key_sees_everything_and_no_action(
     delivering: Console, google: FakeGoogleAds, sell: Sell, browser: Browser
 ) -> None:
     site = make_site(delivering)

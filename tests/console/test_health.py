@@ -28,7 +28,9 @@ async def intervals(app: App, workspace: UUID, each: timedelta, number: int) -> 
         return await figures.intervals(tx, each, number)
 
 
-async def test_charts_show_what_ended_when(app: App, workspace: UUID, make_upload: MakeUpload) -> None:
+async def test_charts_show_uploads_by_the_time_they_ended(
+    app: App, workspace: UUID, make_upload: MakeUpload
+) -> None:
     *_, five, _, _, now = begins = [each.begins for each in await intervals(app, workspace, HOUR, 24)]
     assert [later - earlier for earlier, later in pairwise(begins)] == [HOUR] * 23
 
@@ -60,7 +62,7 @@ async def test_charts_show_what_ended_when(app: App, workspace: UUID, make_uploa
     assert sum(each.rows for each in week) == 24
 
 
-async def test_figures_tell_what_is_stale_and_whom_nobody_has_looked_at(
+async def test_figures_show_stale_uploads_and_unhandled_failures(
     app: App, workspace: UUID, make_upload: MakeUpload
 ) -> None:
     [now] = [each.begins for each in await intervals(app, workspace, MINUTE, 1)]
@@ -84,7 +86,7 @@ def section(page: Page, name: str) -> Locator:
     return page.locator("section").filter(has=page.get_by_role("heading", name=name, exact=True))
 
 
-async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page) -> None:
+async def test_a_dismissed_failure_disappears(console: Console, page: Page) -> None:
     await console.send("good.csv", ads(7), platform="meta")
     await console.send("<b>poor & sad.csv", ads(10, broken=6), platform="meta")
     await console.sign_in(page)
@@ -127,7 +129,7 @@ async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page
     await expect(other.locator("#figures")).to_contain_text("Failed in 24 hours1")
 
 
-async def test_a_longer_time_shows_what_ended_before(console: Console, page: Page) -> None:
+async def test_a_longer_period_shows_earlier_uploads(console: Console, page: Page) -> None:
     console.query("ALTER TABLE data_uploads DISABLE TRIGGER USER")
     for number, ago in enumerate(("2 hours", "3 days", "20 days")):
         console.query(

@@ -31,7 +31,7 @@ def _fill(url: str, workspace: UUID) -> None:
         connection.execute("VACUUM ANALYZE data_uploads")
 
 
-async def test_a_page_of_many_comes_within_a_second_and_reads_no_more_than_one_of_few(
+async def test_a_page_of_a_large_list_takes_less_than_a_second_and_reads_as_little_as_one_of_a_small_list(
     consoles: Callable[..., Console], page: Page
 ) -> None:
     console = consoles()
@@ -63,7 +63,7 @@ def _blocks(console: Console, depth: int) -> int:
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
-async def test_the_console_is_used_without_a_mouse(console: Console, page: Page) -> None:
+async def test_the_console_can_be_used_without_a_mouse(console: Console, page: Page) -> None:
     await console.open(page, "/sign-in")
     await expect(page.get_by_label("API key")).to_be_focused()
     await page.keyboard.type(await console.key("read", "upload", "operate"))

@@ -25,7 +25,7 @@ def test_a_page_leads_to_the_next() -> None:
     ("last", "shown", "cut"),
     [(79, 80, False), (LONGEST - 1, LONGEST, False), (LONGEST, LONGEST, True), (400, LONGEST, True)],
 )
-def test_a_page_that_has_grown_goes_down_to_the_next_or_says_that_it_does_not(
+def test_a_page_that_has_grown_reaches_the_next_page_or_reports_that_it_does_not(
     last: int, shown: int, cut: bool
 ) -> None:
     page = listed(PageRequest(until=cursor.write(last)), 1000)

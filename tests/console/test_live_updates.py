@@ -13,7 +13,7 @@ from .conftest import Console
 from .files import ads, written
 
 
-async def test_a_cut_network_is_said_and_made_good(
+async def test_a_network_failure_is_reported_and_recovered(
     console: Console, context: BrowserContext, page: Page
 ) -> None:
     await console.sign_in(page)
@@ -25,7 +25,7 @@ async def test_a_cut_network_is_said_and_made_good(
     await expect(page.locator("#connection")).to_be_hidden()
 
 
-async def test_an_answer_from_before_the_cut_does_not_hide_it(
+async def test_a_response_from_before_the_network_failure_does_not_hide_it(
     console: Console, context: BrowserContext, page: Page
 ) -> None:
     """With nothing under way the page does not look by itself: what it says last is what stays."""
@@ -45,7 +45,7 @@ async def test_an_answer_from_before_the_cut_does_not_hide_it(
     await expect(said).to_contain_text("You are offline")
 
 
-async def test_an_answer_that_never_comes_is_said_and_asked_for_again(console: Console, page: Page) -> None:
+async def test_a_missing_response_is_reported_and_requested_again(console: Console, page: Page) -> None:
     await console.sign_in(page)
     hung: list[Route] = []
 
@@ -63,7 +63,7 @@ async def test_an_answer_that_never_comes_is_said_and_asked_for_again(console: C
     assert hung
 
 
-async def test_what_no_event_tells_of_is_seen_all_the_same(console: Console, page: Page) -> None:
+async def test_a_change_without_an_event_is_shown_too(console: Console, page: Page) -> None:
     """An alert opens while the page is at rest."""
     sent = await console.send("poor.csv", ads(10, broken=6), platform="meta")
     await page.clock.install()
@@ -77,7 +77,7 @@ async def test_what_no_event_tells_of_is_seen_all_the_same(console: Console, pag
     await expect(alerts).to_contain_text("No open alerts for your uploads and sites.")
 
 
-async def test_signing_in_again_in_one_tab_leaves_the_other_usable(
+async def test_a_new_sign_in_in_one_tab_keeps_the_other_tab_usable(
     console: Console, context: BrowserContext, page: Page, tmp_path: Path
 ) -> None:
     await console.sign_in(page)
@@ -91,7 +91,7 @@ async def test_signing_in_again_in_one_tab_leaves_the_other_usable(
     await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
 
 
-async def test_two_tabs_say_the_same(
+async def test_two_tabs_show_the_same(
     console: Console, context: BrowserContext, page: Page, tmp_path: Path
 ) -> None:
     await console.sign_in(page)
@@ -103,7 +103,7 @@ async def test_two_tabs_say_the_same(
     await expect(other.get_by_role("link", name="a.csv")).to_be_visible()
 
 
-async def test_a_page_outlives_the_server(consoles: Callable[..., Console], page: Page) -> None:
+async def test_a_page_survives_a_server_restart(consoles: Callable[..., Console], page: Page) -> None:
     console = consoles()
     await console.sign_in(page)
     await console.send("before.csv", ads(5), platform="meta")
@@ -116,7 +116,7 @@ async def test_a_page_outlives_the_server(consoles: Callable[..., Console], page
     await expect(page.locator("#connection")).to_be_hidden()
 
 
-async def test_while_the_store_is_down_a_file_is_processing_and_then_done(
+async def test_a_file_is_processing_while_the_store_is_down_and_then_done(
     consoles: Callable[..., Console], page: Page, tmp_path: Path
 ) -> None:
     """The answer is 202, the page says Processing, and once the store is back it is done by itself."""
@@ -141,7 +141,7 @@ async def test_while_the_store_is_down_a_file_is_processing_and_then_done(
     await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
 
 
-async def test_a_file_that_could_not_be_stored_for_too_long_says_what_to_do(
+async def test_a_file_that_could_not_be_stored_for_too_long_shows_what_to_do(
     consoles: Callable[..., Console], page: Page, tmp_path: Path
 ) -> None:
     """An actionable sentence once the queue has given up."""

@@ -114,7 +114,7 @@ async def agrees(ctx: Context, workspace: UUID, project: int) -> queue.ProjectSt
     return slow
 
 
-async def test_a_list_of_projects_says_what_is_said_of_each(
+async def test_the_list_of_projects_agrees_with_the_page_of_each_project(
     ctx: Context,
     workspace: UUID,
     send: Send,
@@ -160,7 +160,7 @@ async def best(of: Callable[[], Awaitable[Any]]) -> float:
     return min(times)
 
 
-async def test_a_look_at_many_projects_reads_no_file_of_theirs(
+async def test_the_list_of_many_projects_reads_no_file_rows(
     app: App, workspace: UUID, many: None, reader: httpx.AsyncClient
 ) -> None:
     """The whole page, in less than half of the time that the files of its projects take alone."""
@@ -194,7 +194,7 @@ async def test_files_of_a_project_are_shown_a_page_at_a_time(
     assert ("Later files" in second, "Earlier files" in second) == (False, True)
 
 
-async def test_a_file_that_waits_for_the_store_is_under_way(
+async def test_a_file_that_waits_for_the_store_counts_as_in_progress(
     app: App, workspace: UUID, make_upload: Callable[..., UUID]
 ) -> None:
     """As its row says: neither the count nor the list of what is queued has it."""
@@ -216,7 +216,7 @@ async def test_a_file_that_waits_for_the_store_is_under_way(
 
 
 @pytest.mark.parametrize("status", ["QUEUED", "FAILED"])
-def test_how_groups_stand_is_read_from_indexes_beside_a_site_with_very_many(
+def test_the_status_of_groups_is_read_from_indexes_beside_a_very_large_site(
     database_url: str, workspace: UUID, status: str
 ) -> None:
     with psycopg.connect(database_url) as connection:

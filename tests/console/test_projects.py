@@ -42,7 +42,7 @@ async def fits(page: Page) -> bool:
     return bool(await page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
 
-async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
+async def test_tokens_cannot_be_merged_until_nine_files_finish(
     consoles: Callable[..., Console], page: Page, browser: Browser
 ) -> None:
     console = consoles(WEIGHBRIDGE_POLL_SECONDS="0.2", WEIGHBRIDGE_BATCH_ROWS="20")
@@ -111,7 +111,7 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
     await expect(page.get_by_text("No words are merged yet.")).to_be_visible()
 
 
-async def test_groups_are_edited_and_stay_fresh_down_an_endless_list(console: Console, page: Page) -> None:
+async def test_edited_groups_stay_current_in_a_long_list(console: Console, page: Page) -> None:
     await sent(console, "a.csv", numbered(100, 130))
     await console.sign_in(page)
     await console.open(page, "/projects/1?tab=groups")
@@ -173,7 +173,7 @@ async def test_groups_are_edited_and_stay_fresh_down_an_endless_list(console: Co
     await expect(page.get_by_role("status").filter(has_text="1 keyword was moved")).to_be_visible()
 
 
-async def test_what_is_not_ours_is_text_and_a_reader_sees_no_action(
+async def test_foreign_text_is_escaped_and_a_read_only_key_sees_no_action(
     console: Console, browser: Browser, page: Page
 ) -> None:
     long = "x" * 250 + ".csv"

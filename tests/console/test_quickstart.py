@@ -21,7 +21,7 @@ def quoted(begins: str) -> str:
     return found.strip()
 
 
-async def test_a_person_fixes_two_rows_of_the_sample(console: Console, page: Page, tmp_path: Path) -> None:
+async def test_a_user_fixes_two_rows_of_the_sample(console: Console, page: Page, tmp_path: Path) -> None:
     sample = next(path for path in write_samples(tmp_path / "samples") if path.name == "meta-ads-daily.csv")
     uploads = page.locator("wb-upload")
     await console.sign_in(page)

@@ -101,7 +101,9 @@ async def test_an_upload_shows_its_columns_warnings_and_options(
     assert not await serious(page)
 
 
-async def test_a_file_goes_with_the_options_of_the_form(console: Console, page: Page, tmp_path: Path) -> None:
+async def test_a_file_is_uploaded_with_the_options_of_the_form(
+    console: Console, page: Page, tmp_path: Path
+) -> None:
     await console.sign_in(page)
     await page.set_viewport_size({"width": 360, "height": 800})
     form = page.locator("wb-upload form")
@@ -162,7 +164,7 @@ async def test_the_form_and_a_retry_take_options_without_scripts(
     await context.close()
 
 
-async def test_an_attribute_gives_an_option_for_every_file(
+async def test_an_attribute_sets_an_option_for_every_file(
     console: Console, page: Page, tmp_path: Path
 ) -> None:
     await console.sign_in(page)

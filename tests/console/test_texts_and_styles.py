@@ -15,7 +15,7 @@ TEMPLATES = {each.name: each.read_text() for each in CONSOLE.joinpath("templates
 PYTHON = "".join(each.read_text() for each in sorted(CONSOLE.rglob("*.py")))
 
 
-def test_every_state_has_a_sign_and_only_one_place_knows_them() -> None:
+def test_every_state_has_a_sign_that_is_defined_in_one_place() -> None:
     assert set(filters.PROJECTS) == {each.value for each in ProjectStatus}
     assert set(filters.CONVERSIONS) == {each.value for each in DeliveryStatus}
     for table in (filters.JOBS, filters.PROJECTS, filters.CONVERSIONS):
@@ -30,13 +30,13 @@ def test_a_sentence_with_a_name_in_it_keeps_its_direction() -> None:
     assert "<bdi>\u05e7\u05d5\u05d1\u05e5.csv: &lt;b&gt;</bdi>" in said
 
 
-def test_what_went_wrong_with_a_file_keeps_its_direction() -> None:
+def test_the_error_of_a_file_keeps_its_direction() -> None:
     module = layout._PAGES.get_template("upload_parts.html").module
     upload = {"storage_status": "stored", "status": "failed", "on_hold": False, "error_text": "\u05e7: wrong"}
     assert "<bdi>\u05e7: wrong</bdi>" in module.progress_of(upload)  # type: ignore[attr-defined]
 
 
-def test_sentences_for_programs_are_not_shown_to_people() -> None:
+def test_messages_for_programs_are_not_shown_to_users() -> None:
     for said, shown in {
         "Rows are wrong. See why: GET /api/uploads/1/rejects, or weighbridge uploads rejects 1.": "Rows are wrong.",
         "There is no such site. POST /api/sites makes one; GET /api/sites shows them.": "There is no such site.",
@@ -46,7 +46,7 @@ def test_sentences_for_programs_are_not_shown_to_people() -> None:
         assert filters.without_api_calls(said) == shown
 
 
-def test_the_sheet_has_no_class_that_no_page_has() -> None:
+def test_the_style_sheet_has_no_unused_class() -> None:
     sheet = CONSOLE.joinpath("static/console.css").read_text()
     sheet = re.sub(r"/\*.*?\*/|\{[^{}]*\}", " ", sheet, flags=re.DOTALL)  # selectors alone
     known = set(re.findall(r"[a-z][a-z-]*", "".join(_classes(text) for text in TEMPLATES.values())))

@@ -116,7 +116,7 @@ async def test_a_preview_is_promoted_or_discarded(console: Console, plain: Page)
         assert console.rows("SELECT count(*) FROM daily_metrics") == [(3 * number,)]
 
 
-async def test_files_that_wait_for_the_store_are_tried_and_given_up(
+async def test_files_that_wait_for_the_store_are_retried_and_dropped(
     consoles: Callable[..., Console], plain: Page, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
@@ -151,7 +151,7 @@ async def test_files_that_wait_for_the_store_are_tried_and_given_up(
     await until(plain, plain.locator("tbody tr").filter(has_text="kept.csv"), "Completed")
 
 
-async def test_a_project_is_made_filled_and_edited(console: Console, plain: Page) -> None:
+async def test_a_project_is_created_filled_and_edited(console: Console, plain: Page) -> None:
     await console.sign_in(plain)
     await console.open(plain, "/projects")
     await plain.get_by_label("Name").fill("Shop")
@@ -215,7 +215,7 @@ async def test_a_project_is_made_filled_and_edited(console: Console, plain: Page
     await noted(plain, "1 keyword was moved")
 
 
-async def test_failed_conversions_are_found_and_put_back_by_their_error(
+async def test_failed_conversions_are_found_and_requeued_by_their_error(
     delivering: Console, google: FakeGoogleAds, plain: Page, sell: Sell
 ) -> None:
     site = make_site(delivering, "Shop")

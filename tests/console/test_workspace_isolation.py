@@ -154,7 +154,7 @@ def _with_ids(app: App) -> list[tuple[str, str]]:
     return sorted(found, key=lambda each: ("drop" in each[1], *each))  # what is dropped is gone
 
 
-async def test_what_is_anothers_is_answered_like_what_is_not_there(
+async def test_objects_of_another_workspace_have_the_same_answer_as_missing_ones(
     app: App, owner: Person, stranger: Person, theirs: Things, everything: Callable[[], dict[str, Any]]
 ) -> None:
     routes, nobodys, before = _with_ids(app), Things.of_nobody(), everything()
@@ -185,7 +185,7 @@ def _sentence(answer: httpx.Response, things: Things) -> str:
     return text.replace(str(PROJECT), "N").replace(str(NO_PROJECT), "N")
 
 
-async def test_no_list_and_no_form_shows_or_moves_what_is_anothers(
+async def test_no_list_or_form_shows_or_changes_objects_of_another_workspace(
     owner: Person, stranger: Person, theirs: Things, everything: Callable[[], dict[str, Any]]
 ) -> None:
     before = everything()
@@ -206,7 +206,7 @@ async def test_no_list_and_no_form_shows_or_moves_what_is_anothers(
     assert (await owner.ask("POST", "/deliveries/requeue", site_id=theirs.site_id)).status_code == 303
 
 
-async def test_a_group_of_anothers_project_is_in_none_of_the_same_number(
+async def test_a_group_of_another_workspace_is_not_in_a_project_of_the_same_number(
     stranger: Person, theirs: Things, query: Query
 ) -> None:
     """Projects are numbered by workspace; groups have ids of their own."""
@@ -222,7 +222,7 @@ async def test_a_group_of_anothers_project_is_in_none_of_the_same_number(
     assert query("SELECT * FROM keyword_groups") == before
 
 
-async def test_alerts_are_of_the_workspace_and_the_services_for_admins_alone(
+async def test_a_workspace_sees_its_own_alerts_and_only_admins_see_those_of_the_service(
     app: App, workspace: UUID, theirs: Things, clock: Clock, query: Query
 ) -> None:
     query("UPDATE weighbridge.alerts SET closed_at = weighbridge.now()")

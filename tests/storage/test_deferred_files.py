@@ -115,7 +115,7 @@ async def test_enqueueFailedUpload_cleans_temp_file_on_insert_failure(
     assert query("SELECT FROM data_uploads") == query("SELECT FROM weighbridge.events") == []
 
 
-async def test_a_disk_that_is_full_too_leaves_nothing(
+async def test_an_unusable_queue_folder_leaves_nothing(
     ctx: Context, store: Store, send: Any, query: Query
 ) -> None:
     store.fails()
@@ -128,7 +128,7 @@ async def test_a_disk_that_is_full_too_leaves_nothing(
     assert query("SELECT FROM data_uploads") == []
 
 
-async def test_a_row_that_was_written_although_the_answer_was_lost_counts(
+async def test_a_row_whose_commit_answer_was_lost_counts(
     ctx: Context, store: Store, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.fails()
@@ -155,7 +155,7 @@ async def test_a_row_that_was_written_although_the_answer_was_lost_counts(
     assert ctx.spool.path(received.queue_id).is_file()
 
 
-async def test_the_same_content_again_while_it_waits_is_the_first_upload(
+async def test_content_sent_again_while_it_waits_is_the_first_upload(
     ctx: Context, store: Store, send: Any, query: Query
 ) -> None:
     store.fails()

@@ -28,7 +28,7 @@ RED = keyword_file([("red shoes", 10), ("shoes red", 20)])
 BLUE = keyword_file([("blue hats", 5)])
 
 
-async def test_its_groups_are_made_when_the_last_file_is_stored(
+async def test_a_project_is_grouped_when_its_last_file_is_stored(
     store: Store,
     send: Send,
     work: Work,
@@ -55,7 +55,7 @@ async def test_its_groups_are_made_when_the_last_file_is_stored(
     assert await groups() == {"shoes red": ("red shoes", "shoes red"), "blue hats": ("blue hats",)}
 
 
-async def test_one_that_is_given_up_holds_nothing_up(
+async def test_a_file_that_is_given_up_does_not_block_its_project(
     ctx: Context, store: Store, send: Send, work: Work, groups: Any, editor: Editor, query: Query
 ) -> None:
     first = await send(RED, "red.csv")
@@ -69,7 +69,7 @@ async def test_one_that_is_given_up_holds_nothing_up(
     await merge_tokens(editor, ["red"], "blue")
 
 
-async def test_one_is_not_tried_again_in_the_middle_of_an_edit(
+async def test_a_file_is_not_retried_during_an_edit(
     ctx: Context, store: Store, send: Send, query: Query, clock: Clock, transaction: Callable[..., Any]
 ) -> None:
     store.fails()

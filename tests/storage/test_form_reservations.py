@@ -36,7 +36,7 @@ async def form(client: httpx.AsyncClient, key: dict[str, str], *files: tuple[str
     return await client.post("/api/uploads", headers=key, data={"platform": "meta"}, files=parts)
 
 
-async def test_a_form_that_is_too_much_is_refused_before_its_files_are_read(
+async def test_a_form_over_the_quota_is_refused_before_its_files_are_read(
     narrow: httpx.AsyncClient, key: dict[str, str], query: Query
 ) -> None:
     read = 0
@@ -62,7 +62,7 @@ async def test_a_form_that_is_too_much_is_refused_before_its_files_are_read(
     assert query("SELECT count(*) FROM weighbridge.storage_reservations") == [(0,)]
 
 
-async def test_what_was_set_aside_for_a_file_that_is_refused_is_for_the_next(
+async def test_the_reservation_of_a_refused_file_is_available_to_the_next(
     narrow: httpx.AsyncClient, key: dict[str, str], query: Query
 ) -> None:
     picture = b"\x89PNG\r\n\x1a\n" + bytes(12_000)
@@ -72,7 +72,7 @@ async def test_what_was_set_aside_for_a_file_that_is_refused_is_for_the_next(
     assert query("SELECT count(*) FROM weighbridge.storage_reservations") == [(0,)]
 
 
-async def test_of_several_files_each_says_why_it_was_too_much(
+async def test_each_of_several_files_over_the_quota_has_its_reason(
     narrow: httpx.AsyncClient, key: dict[str, str], query: Query
 ) -> None:
     """Sent without a length: then nothing can be decided before the files are here."""
@@ -97,7 +97,9 @@ async def test_of_several_files_each_says_why_it_was_too_much(
     assert second["resets_at"]
 
 
-async def test_a_length_that_cannot_be_is_no_trouble(narrow: httpx.AsyncClient, key: dict[str, str]) -> None:
+async def test_an_impossible_content_length_causes_no_server_error(
+    narrow: httpx.AsyncClient, key: dict[str, str]
+) -> None:
     headers = {**key, "Content-Type": "multipart/form-data; boundary=x", "Content-Length": "9" * 25}
 
     async def body() -> Any:
@@ -112,7 +114,7 @@ async def test_a_length_that_cannot_be_is_no_trouble(narrow: httpx.AsyncClient, 
     assert (answer.status_code, answer.json()["error"]) == (413, "STORAGE_QUOTA_EXCEEDED")
 
 
-async def test_a_form_of_which_nothing_is_accepted_says_whose_fault_it_was(
+async def test_the_status_of_a_refused_form_distinguishes_client_and_server_errors(
     narrow: httpx.AsyncClient, key: dict[str, str], app: App
 ) -> None:
     """A client that reads 422 does not come again; of trouble of ours it should."""
@@ -127,7 +129,7 @@ async def test_a_form_of_which_nothing_is_accepted_says_whose_fault_it_was(
     assert [each["error"] for each in answer.json()["uploads"]] == ["STORAGE_QUEUE_FAILED"] * 2
 
 
-async def test_a_store_that_fails_is_asked_once_in_a_request_of_many_files(
+async def test_a_failing_store_is_called_once_in_a_request_of_many_files(
     narrow: httpx.AsyncClient, key: dict[str, str], app: App
 ) -> None:
     """One that hangs would take its time for each."""

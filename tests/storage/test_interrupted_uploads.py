@@ -58,7 +58,7 @@ class Line:
 
 
 @pytest.mark.parametrize("method", ["HEAD", "PATCH", "DELETE"])
-async def test_a_newer_request_ends_an_older_one_that_waits_for_bytes(
+async def test_a_newer_request_ends_an_older_one_for_the_same_file(
     sender: Sender, query: Query, method: str
 ) -> None:
     file, line = await sender.begin(len(CSV)), Line(CSV[:7], CSV[7:20])
@@ -78,7 +78,7 @@ async def test_a_newer_request_ends_an_older_one_that_waits_for_bytes(
     assert query("SELECT content_sha256 FROM data_uploads") == digests
 
 
-async def test_what_came_before_the_line_broke_is_kept_but_not_of_a_part_with_a_checksum(
+async def test_bytes_received_before_the_connection_broke_are_kept_except_of_a_part_with_a_checksum(
     sender: Sender, home: Path
 ) -> None:
     file = await sender.begin(len(CSV))
@@ -91,9 +91,7 @@ async def test_what_came_before_the_line_broke_is_kept_but_not_of_a_part_with_a_
         assert bytes_of(home, file.id).read_bytes() == CSV[:kept]
 
 
-async def test_a_sender_that_falls_silent_is_not_waited_for(
-    app: App, key: dict[str, str], query: Query
-) -> None:
+async def test_a_sender_that_stops_sending_times_out(app: App, key: dict[str, str], query: Query) -> None:
     patient = replace(app, settings=app.settings.model_copy(update={"sender_seconds": 0.05}))
     transport = httpx.ASGITransport(create(patient), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://weighbridge") as client:
@@ -103,7 +101,7 @@ async def test_a_sender_that_falls_silent_is_not_waited_for(
         assert await file.offset() == 20
 
 
-async def test_a_service_that_stops_waits_for_no_sender(app: App, key: dict[str, str]) -> None:
+async def test_a_stopping_service_does_not_wait_for_senders(app: App, key: dict[str, str]) -> None:
     stop = asyncio.Event()
     api = create(app, stop)
     async with (
@@ -119,7 +117,7 @@ async def test_a_service_that_stops_waits_for_no_sender(app: App, key: dict[str,
         assert await file.offset() == 20
 
 
-async def test_progress_is_noted_on_the_way(sender: Sender, query: Query) -> None:
+async def test_progress_is_recorded_during_a_part(sender: Sender, query: Query) -> None:
     file, line = await sender.begin(30 << 20), Line(*[bytes(1 << 20)] * 17)
     part = asyncio.create_task(file.patch(aiter(line), 0))
     await line.silent.wait()
@@ -129,7 +127,7 @@ async def test_progress_is_noted_on_the_way(sender: Sender, query: Query) -> Non
     assert (await part).status_code == 409
 
 
-async def test_another_process_at_the_file_is_423(sender: Sender, ctx: Context) -> None:
+async def test_a_file_locked_by_another_process_is_423(sender: Sender, ctx: Context) -> None:
     file = await sender.begin(len(CSV))
     await file.patch(CSV[:9], 0)
     with parts.lock(ctx.spool, file.id):
@@ -143,7 +141,7 @@ async def test_another_process_at_the_file_is_423(sender: Sender, ctx: Context) 
 # The database is away at the end -------------------------------------------------------------------------------
 
 
-async def test_a_whole_file_is_taken_in_once_the_database_is_back(
+async def test_a_complete_file_is_received_once_the_database_is_back(
     sender: Sender, ctx: Context, query: Query, lying: Callable[[], list[str]]
 ) -> None:
     """The store has it by then, and has moved it away: nothing may be lost, and nothing doubled."""
@@ -165,7 +163,7 @@ async def test_a_whole_file_is_taken_in_once_the_database_is_back(
     assert lying() == []
 
 
-async def test_a_client_that_asks_again_need_not_wait_for_the_worker(sender: Sender, query: Query) -> None:
+async def test_a_repeated_request_completes_the_file_without_the_worker(sender: Sender, query: Query) -> None:
     file = await sender.begin(len(CSV))
     query(AWAY)
     assert (await file.patch(CSV, 0)).status_code == 503
@@ -187,7 +185,7 @@ async def test_a_file_that_waits_for_intake_does_not_expire(
     assert query("SELECT count(*) FROM data_uploads") == [(1,)]
 
 
-async def test_what_intake_refuses_later_is_told(sender: Sender, ctx: Context, query: Query) -> None:
+async def test_a_later_refusal_by_intake_is_reported(sender: Sender, ctx: Context, query: Query) -> None:
     """The worker ends it, and nobody is there to hear it: GET and HEAD say it."""
     content = b"\x89PNG\r\n\x1a\n" + bytes(20)
     file = await sender.begin(len(content))
@@ -222,7 +220,7 @@ async def test_a_file_becomes_one_upload_however_often_it_is_finished(
 # What crashes leave --------------------------------------------------------------------------------------------
 
 
-async def test_bytes_that_were_not_noted_do_not_count(sender: Sender, home: Path, query: Query) -> None:
+async def test_bytes_that_were_not_recorded_do_not_count(sender: Sender, home: Path, query: Query) -> None:
     file = await sender.begin(len(CSV))
     await file.patch(CSV[:9], 0)
     with bytes_of(home, file.id).open("ab") as crashed:
@@ -232,7 +230,7 @@ async def test_bytes_that_were_not_noted_do_not_count(sender: Sender, home: Path
     assert query("SELECT content_sha256 FROM data_uploads") == [(hashlib.sha256(CSV).digest(),)]
 
 
-async def test_the_sweep_removes_bytes_that_belong_to_nobody(
+async def test_the_sweep_removes_bytes_without_a_row(
     sender: Sender, ctx: Context, home: Path, lying: Callable[[], list[str]]
 ) -> None:
     going, ended = await sender.begin(len(CSV)), await sender.begin(len(CSV))
@@ -248,7 +246,7 @@ async def test_the_sweep_removes_bytes_that_belong_to_nobody(
 
 
 @pytest.mark.parametrize("found_by", ["sweep", "sender"])
-async def test_a_row_whose_bytes_are_gone_says_so(
+async def test_a_row_whose_bytes_are_missing_reports_it(
     sender: Sender, ctx: Context, home: Path, found_by: str
 ) -> None:
     file = await sender.begin(len(CSV))
@@ -261,7 +259,7 @@ async def test_a_row_whose_bytes_are_gone_says_so(
     assert (await file.ask("HEAD")).headers["weighbridge-error"] == "bytes_lost"
 
 
-async def test_a_disk_that_is_full_is_passing_trouble(sender: Sender, home: Path, query: Query) -> None:
+async def test_a_full_disk_is_a_temporary_failure(sender: Sender, home: Path, query: Query) -> None:
     """As far as a test can fill one: the folder is not writable, or the file may not grow."""
     import resource
     import signal
@@ -280,7 +278,7 @@ async def test_a_disk_that_is_full_is_passing_trouble(sender: Sender, home: Path
     assert await file.offset() == 1000
 
 
-async def test_one_file_at_a_time_but_many_beside_each_other(sender: Sender, query: Query) -> None:
+async def test_parts_of_many_files_can_be_sent_concurrently(sender: Sender, query: Query) -> None:
     contents = [CSV.replace(b"10.50", b"%d.50" % number) for number in range(10, 20)]
 
     async def in_parts(content: bytes) -> File:

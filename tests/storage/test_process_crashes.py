@@ -51,7 +51,7 @@ def test_a_row_that_cannot_be_written_leaves_no_file(site: Site, line: Proxy, qu
     assert logged["trace_id"]
 
 
-def test_two_workers_and_one_row_store_it_once(
+def test_two_workers_store_one_file_once(
     site: Site, line: Proxy, clock: Clock, query: Query, settled: Settled
 ) -> None:
     line.refuse()
@@ -66,7 +66,7 @@ def test_two_workers_and_one_row_store_it_once(
     assert query("SELECT outcome FROM weighbridge.attempts WHERE queue = 'storage'") == [("done",)]
 
 
-def test_a_machine_leaves_the_files_of_another_one_alone(
+def test_a_machine_does_not_touch_the_files_of_another_machine(
     make_site: Callable[..., Site], s3: S3, line: Proxy, clock: Clock, query: Query
 ) -> None:
     here, there = (
@@ -123,7 +123,7 @@ def test_an_api_killed_between_file_and_row_leaves_a_file_that_the_sweep_removes
     assert site.send(FILE).status_code == 201  # nothing of it is in the way
 
 
-def test_a_worker_killed_in_the_middle_of_a_replay_is_taken_over(
+def test_the_replay_of_a_killed_worker_is_taken_over(
     site: Site, line: Proxy, s3: S3, clock: Clock, query: Query, settled: Settled
 ) -> None:
     line.refuse()
@@ -144,7 +144,7 @@ def test_a_worker_killed_in_the_middle_of_a_replay_is_taken_over(
     assert list(s3.stored.values()) == [len(FILE)]
 
 
-def test_a_worker_that_stops_hands_its_replay_back(
+def test_a_stopping_worker_releases_its_replay(
     site: Site, line: Proxy, clock: Clock, query: Query, settled: Settled
 ) -> None:
     line.refuse()
@@ -163,7 +163,7 @@ def test_a_worker_that_stops_hands_its_replay_back(
     assert [outcome for (outcome,) in query(ends)] == ["released", "done"]
 
 
-def test_a_row_that_has_lost_its_file_fails_its_upload_with_a_sentence(
+def test_a_row_without_its_file_fails_the_upload_with_a_message(
     site: Site, line: Proxy, query: Query
 ) -> None:
     line.refuse()

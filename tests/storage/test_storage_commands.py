@@ -40,7 +40,7 @@ def break_store(home: Path) -> None:
     (home / "blobs").write_text("not a folder")
 
 
-def test_what_waits_is_listed_and_nothing_of_where(
+def test_waiting_files_are_listed_without_their_paths(
     main: Command, database_url: str, home: Path, workspace: UUID
 ) -> None:
     assert main("storage", "list").out == "No files wait for the store.\n"
@@ -68,7 +68,7 @@ def test_what_waits_is_listed_and_nothing_of_where(
     assert other.json == []
 
 
-def test_all_are_tried_again_but_for_those_that_came_again_since(
+def test_all_files_are_retried_except_those_sent_again_since(
     main: Command, database_url: str, home: Path, workspace: UUID, query: Query, clock: Clock
 ) -> None:
     break_store(home)
@@ -96,7 +96,7 @@ def test_all_are_tried_again_but_for_those_that_came_again_since(
     assert main("storage", "retry", "nonsense").code == 1
 
 
-def test_what_nobody_wants_is_dropped_after_a_question(
+def test_a_file_is_dropped_after_a_confirmation(
     main: Command,
     database_url: str,
     home: Path,

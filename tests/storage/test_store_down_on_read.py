@@ -21,7 +21,7 @@ from weighbridge.uploads.receive import receive
 from weighbridge.worker import Worker
 
 
-async def test_a_bucket_that_dies_after_it_has_taken_a_file_fails_no_upload(
+async def test_an_outage_of_the_bucket_after_storing_fails_no_upload(
     ctx: Context,
     s3: S3,
     workspace: UUID,

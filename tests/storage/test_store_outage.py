@@ -25,7 +25,7 @@ Settled = Callable[[UUID | str], None]
 
 
 @pytest.mark.parametrize("path", ["/upload_file", "/api/uploads"])
-def test_a_healthy_store_takes_the_file_at_once(
+def test_a_healthy_store_stores_the_file_at_once(
     site: Site, s3: S3, query: Query, settled: Settled, workspace: UUID, path: str
 ) -> None:
     answer = site.send(FILE, path)
@@ -108,7 +108,7 @@ def check_row(query: Query, told: dict[str, str], waiting: Path, workspace: UUID
     )  # fmt: skip
 
 
-def test_a_store_that_hangs_is_not_waited_for(
+def test_a_hanging_store_does_not_delay_the_response(
     site: Site, s3: S3, clock: Clock, query: Query, settled: Settled
 ) -> None:
     s3.stop()
@@ -121,7 +121,7 @@ def test_a_store_that_hangs_is_not_waited_for(
     settled(told["upload_id"])
 
 
-def test_a_store_that_says_503_is_asked_once_and_then_left_to_the_queue(
+def test_a_store_that_answers_503_is_called_once_and_the_file_is_queued(
     site: Site, line: Proxy, clock: Clock, query: Query, settled: Settled
 ) -> None:
     line.refuse()
@@ -138,7 +138,7 @@ def test_a_store_that_says_503_is_asked_once_and_then_left_to_the_queue(
     settled(told["upload_id"])
 
 
-def test_a_file_that_was_stored_although_nobody_heard_of_it_is_stored_once(
+def test_a_file_whose_storing_was_not_confirmed_is_stored_once(
     site: Site, s3: S3, line: Proxy, clock: Clock, settled: Settled
 ) -> None:
     line.mute()
@@ -151,7 +151,7 @@ def test_a_file_that_was_stored_although_nobody_heard_of_it_is_stored_once(
     assert list(s3.stored.values()) == [len(FILE)]
 
 
-def test_a_full_disk_takes_the_file_when_there_is_room(
+def test_a_file_is_stored_when_a_full_disk_has_space_again(
     make_site: Callable[..., Site], small_s3: S3, clock: Clock, settled: Settled
 ) -> None:
     small_s3.fill()
@@ -164,7 +164,7 @@ def test_a_full_disk_takes_the_file_when_there_is_room(
     assert list(small_s3.stored.values()) == [len(FILE)]
 
 
-def test_the_same_file_while_it_waits_is_the_same_upload(
+def test_a_file_sent_again_while_it_waits_is_the_same_upload(
     site: Site, s3: S3, clock: Clock, settled: Settled
 ) -> None:
     s3.kill()
@@ -179,7 +179,7 @@ def test_the_same_file_while_it_waits_is_the_same_upload(
     settled(told["upload_id"])
 
 
-def test_many_senders_of_one_file_are_one_upload_and_one_file_that_waits(
+def test_many_senders_of_one_file_create_one_upload_and_one_waiting_file(
     site: Site, s3: S3, clock: Clock, query: Query, settled: Settled
 ) -> None:
     s3.kill()

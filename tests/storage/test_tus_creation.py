@@ -46,7 +46,7 @@ def sender(client: httpx.AsyncClient, key: dict[str, str]) -> Sender:
     return Sender(client, key)
 
 
-async def test_a_file_that_cannot_be_taken_is_refused_when_it_begins(
+async def test_an_unacceptable_file_is_refused_at_creation(
     sender: Sender, query: Query, left_behind: Callable[[], list[str]]
 ) -> None:
     for length, said, headers, status, code, message in REFUSED:
@@ -65,7 +65,7 @@ async def test_bytes_in_the_creation_are_refused_clearly(sender: Sender) -> None
     assert "Send it with PATCH" in answer.json()["message"]
 
 
-async def test_what_is_too_much_for_the_quota_is_refused_when_it_begins(
+async def test_a_file_over_the_quota_is_refused_at_creation(
     app: App, sender: Sender, query: Query, clock: Clock
 ) -> None:
     object.__setattr__(app.ctx, "limits", replace(app.ctx.limits, workspace=Allowance(total=1000)))
@@ -83,7 +83,7 @@ async def test_what_is_too_much_for_the_quota_is_refused_when_it_begins(
     assert (await sender.create(600)).status_code == 201
 
 
-async def test_a_refused_file_gives_back_what_was_set_aside(app: App, sender: Sender) -> None:
+async def test_a_refused_file_releases_its_reservation(app: App, sender: Sender) -> None:
     object.__setattr__(app.ctx, "limits", replace(app.ctx.limits, workspace=Allowance(total=300)))
     assert (await sender.send(PNG)).status_code == 415
     assert (await sender.send(CSV)).status_code == 204
@@ -91,7 +91,7 @@ async def test_a_refused_file_gives_back_what_was_set_aside(app: App, sender: Se
     assert (await sender.create(300 - len(CSV))).status_code == 201
 
 
-async def test_the_reservation_is_the_files_own(app: App, sender: Sender, query: Query) -> None:
+async def test_each_file_has_its_own_reservation(app: App, sender: Sender, query: Query) -> None:
     object.__setattr__(app.ctx, "limits", replace(app.ctx.limits, workspace=Allowance(total=1000)))
     file = await sender.begin(len(CSV))
     assert query("SELECT id, bytes FROM weighbridge.storage_reservations") == [(file.id, len(CSV))]
@@ -101,13 +101,13 @@ async def test_the_reservation_is_the_files_own(app: App, sender: Sender, query:
     await quota.reserve(app.ctx, check(app.ctx, Request(workspace, "meta")), 1000 - len(CSV), uuid4())
 
 
-async def test_a_name_with_what_no_name_has_is_tidied(sender: Sender, query: Query) -> None:
+async def test_invalid_characters_of_a_name_are_removed(sender: Sender, query: Query) -> None:
     answer = await sender.send(CSV, filename="..\\me/a\x00b.csv")
     assert answer.status_code == 204
     assert query("SELECT filename FROM data_uploads") == [("ab.csv",)]
 
 
-async def test_a_file_whose_part_comes_while_it_expires_stays(
+async def test_a_file_that_receives_a_part_while_it_expires_is_kept(
     sender: Sender, ctx: Context, query: Query, clock: Clock
 ) -> None:
     """The row is looked at again in the statement that removes it."""

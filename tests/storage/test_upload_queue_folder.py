@@ -26,7 +26,7 @@ from weighbridge.storage.waiting_files import Spool
 LONG_AGO = time.time() - 24 * 3600
 
 
-async def test_a_file_that_took_long_to_come_is_new_when_it_waits(ctx: Context, tmp_path: Path) -> None:
+async def test_a_file_received_slowly_is_new_when_it_is_queued(ctx: Context, tmp_path: Path) -> None:
     """The sweep goes by its age, and its row is not there yet."""
     file = tmp_path / "slow"
     file.write_bytes(CSV)
@@ -37,7 +37,7 @@ async def test_a_file_that_took_long_to_come_is_new_when_it_waits(ctx: Context, 
     assert ctx.spool.path(queue_id).is_file()
 
 
-async def test_a_folder_that_lost_its_name_keeps_its_files(
+async def test_a_folder_without_its_id_keeps_its_files(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
     store.fails()
@@ -54,7 +54,7 @@ async def test_a_folder_that_lost_its_name_keeps_its_files(
     assert query("SELECT storage_status FROM data_uploads") == [("stored",)]
 
 
-async def test_a_disk_that_is_away_has_lost_nothing(
+async def test_an_unmounted_disk_loses_no_file(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
     store.fails()
@@ -92,7 +92,7 @@ async def test_a_copy_of_the_folder_is_another_folder(
     assert Spool(ctx.spool.folder.parent, UUID(copied.name)).id == ctx.spool.id  # the original keeps its name
 
 
-async def test_nothing_is_kept_in_a_folder_that_was_replaced(
+async def test_no_file_is_queued_in_a_replaced_folder(
     ctx: Context, store: Store, send: Any, query: Query
 ) -> None:
     """A new process would give it another name, and nobody would find the file there."""
@@ -104,7 +104,7 @@ async def test_nothing_is_kept_in_a_folder_that_was_replaced(
     assert not ctx.spool.folder.exists()
 
 
-async def test_two_databases_have_a_folder_each(ctx: Context, tmp_path: Path) -> None:
+async def test_two_databases_have_separate_folders(ctx: Context, tmp_path: Path) -> None:
     other = Spool(ctx.spool.folder.parent, uuid4())
     assert other.id != ctx.spool.id
     file = tmp_path / "theirs"
@@ -115,7 +115,7 @@ async def test_two_databases_have_a_folder_each(ctx: Context, tmp_path: Path) ->
     assert other.path(theirs).is_file()
 
 
-async def test_what_is_not_ours_stays(ctx: Context) -> None:
+async def test_foreign_files_are_not_removed(ctx: Context) -> None:
     """UPLOAD_QUEUE_DIR may be any folder; and some file systems have folders of their own everywhere."""
     root = ctx.spool.folder.parent
     (root / ".bashrc").write_text("mine")
@@ -128,7 +128,7 @@ async def test_what_is_not_ours_stays(ctx: Context) -> None:
     assert (ctx.spool.folder / ".profile").exists()
 
 
-def test_a_folder_of_others_is_not_closed_to_them(tmp_path: Path) -> None:
+def test_the_permissions_of_a_foreign_folder_are_not_changed(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o755)
@@ -138,7 +138,7 @@ def test_a_folder_of_others_is_not_closed_to_them(tmp_path: Path) -> None:
     assert stat.S_IMODE(spool.folder.stat().st_mode) == 0o700
 
 
-def test_a_folder_that_cannot_be_is_told_as_a_setting(tmp_path: Path) -> None:
+def test_an_impossible_folder_is_reported_as_a_wrong_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"UPLOAD_QUEUE_DIR: expected a folder where Weighbridge may write"):
         Spool(tmp_path / "file", uuid4()).id  # noqa: B018
@@ -149,7 +149,7 @@ def test_a_folder_that_cannot_be_is_told_as_a_setting(tmp_path: Path) -> None:
         Spool(tmp_path, database).id  # noqa: B018
 
 
-async def test_a_row_that_nobody_tries_is_alerted(
+async def test_a_row_that_no_worker_replays_is_alerted(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
     from datetime import timedelta
