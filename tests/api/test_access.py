@@ -1,4 +1,4 @@
-"""Who may come in: every route is closed until it is opened, to whom it is opened."""
+"""Access: every route is closed unless it declares a scope, and only keys with that scope may call it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CALLS = [  # method, path, the scope that opens it
     ("POST", "/api/sites/{id}/providers/{id}/reset", "operate"),
     ("GET", "/api/providers", "read"),
 ]
-CRON = [  # opened by a secret that is no key: test_cron.py
+CRON = [  # needs a secret that is no key: test_cron.py
     "/api/cron/process-offline-conversions",
     "/api/cron/providers/recover-processing",
     "/api/cron/providers/seed-credentials",
@@ -83,7 +83,7 @@ CRON = [  # opened by a secret that is no key: test_cron.py
 
 @pytest.fixture
 def database_url(shared_database_url: str) -> str:
-    """One for all: each test has a workspace of its own."""
+    """One app for all tests: each test has its own workspace."""
     return shared_database_url
 
 
@@ -107,7 +107,7 @@ async def test_every_route_is_tested_here(app: App) -> None:
         for method in route.methods
     }
     anyone = [("GET", path, "") for path in ("/api/docs", "/healthz", "/readyz")]
-    by_itself = [("GET", "/metrics", "")]  # opened by a token that is no key
+    by_itself = [("GET", "/metrics", "")]  # needs a token that is no key
     described = [("OPTIONS", "/api/files", "")]  # what the server can do
     schedule = [("POST", path, "cron") for path in CRON]
     assert routes == {*CALLS, *anyone, *by_itself, *described, *schedule}

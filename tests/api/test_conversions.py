@@ -1,4 +1,4 @@
-"""Conversions that programs send: what is written, answered and refused; and what is said of them later."""
+"""Conversions over HTTP: stored rows, responses and errors; lists and retries."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_personal_data_is_hashed_and_stored_nowhere_else(
 async def test_an_invalid_conversion_refuses_the_request_and_is_named_by_its_position(
     service: Service, query: Query
 ) -> None:
-    """What else can be wrong is in tests/deliver/test_convert.py."""
+    """Other errors are tested in tests/deliver/test_convert.py."""
     site = await service.site()
     for change, code, said in (
         ({"value": -1}, "invalid_value", "value: expected a number of at least 0"),
@@ -175,7 +175,7 @@ async def test_the_site_of_a_file_must_precede_it_in_the_form(service: Service, 
     assert query("SELECT count(*) FROM data_uploads") == [(0,)]
 
 
-# What is said of them later --------------------------------------------------------------------------------
+# Lists and retries -----------------------------------------------------------------------------------------
 
 
 async def _pages(service: Service, **params: Any) -> list[str]:

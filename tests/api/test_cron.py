@@ -69,7 +69,7 @@ async def test_the_fifth_smoke_step_recovers_the_rows_of_a_dead_worker(
 
 
 class Held(FakeGoogleAds):
-    """A provider that answers nothing until it is let."""
+    """A provider that does not respond until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ async def test_the_error_of_the_provider_is_in_the_response(
     assert (await service.ask("POST", PROCESS, headers=CRON))["retry"] == 1
 
 
-# Who may ---------------------------------------------------------------------------------------------------
+# Access ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", [PROCESS, RECOVER, SEED])

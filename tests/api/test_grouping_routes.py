@@ -46,7 +46,7 @@ async def named(project: Keywords, name: str) -> str:
 
 
 async def grouped(project: Keywords) -> dict[str, list[str]]:
-    """Which keywords are in which group, by its name, in order."""
+    """The keywords of each group, by its name, in order."""
     found = (await project.ask("/groups"))["groups"]
     return {group["name"]: await members(project, group["id"]) for group in found}
 

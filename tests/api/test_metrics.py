@@ -1,4 +1,4 @@
-"""`/api/metrics`: the figures of a workspace. And who may read `/metrics`, which shows all of them."""
+"""`/api/metrics`: the metrics of a workspace; and access to `/metrics`, which shows all workspaces."""
 
 # ruff: noqa: F811 (fixtures are imported, then asked for by name)
 
@@ -114,7 +114,7 @@ async def test_one_workspace_does_not_see_the_figures_of_another(
     assert await ingest(client, await make_key("read", of=uuid4())) == NOTHING
 
 
-# Who may read /metrics --------------------------------------------------------------------------------------
+# Access to /metrics -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("token", [None, ""])

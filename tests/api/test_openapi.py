@@ -1,4 +1,4 @@
-"""What OpenAPI says is there, and what is there is as OpenAPI says."""
+"""The OpenAPI document describes every route, and the routes behave as described."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_every_route_documents_its_errors(described: dict[str, Any]) -> No
             if path in ("/healthz", "/readyz"):
                 assert operation["security"] == [], path
                 continue
-            # A token opens these that is no key, and has no scopes.
+            # These need a token that is no key and has no scopes.
             keys = path != "/metrics" and not path.startswith("/api/cron/")
             assert {"401", "404" if path == "/metrics" else "403", "503"} <= codes, (method, path)
             ways = [{"bearer": []}, {"header": []}] if keys else [{"bearer": []}]

@@ -1,4 +1,4 @@
-"""Pages for people: complete, readable without a script, and without a word to any other host."""
+"""The pages of the API documentation: complete, readable without JavaScript, with no request to another host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weighbridge.app import App
 
 
 class Page(HTMLParser):
-    """What a browser would see: tags, links, ids, text."""
+    """The tags, links, ids and text of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

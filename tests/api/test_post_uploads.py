@@ -1,4 +1,4 @@
-"""`POST /api/uploads`: one file, many files, and every way of being refused."""
+"""`POST /api/uploads`: one file, many files, and every refusal."""
 
 from __future__ import annotations
 

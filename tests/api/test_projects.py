@@ -1,4 +1,4 @@
-"""Projects over HTTP: how their files stand, their jobs, another try, a kick."""
+"""Projects over HTTP: status, jobs, retry, kick."""
 
 from __future__ import annotations
 

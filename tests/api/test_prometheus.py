@@ -1,4 +1,4 @@
-"""`/metrics`: that every number which Prometheus is told is right."""
+"""`/metrics`: every value for Prometheus is correct."""
 
 # ruff: noqa: F811 (fixtures are imported, then asked for by name)
 
@@ -23,7 +23,7 @@ from weighbridge.uploads.run_attempt import work
 from .conftest import MakeKey, Query
 from .scraping import BEARER, BROKEN, TOKEN, Load, Scrape, app, load_file, scrape  # noqa: F401 (fixtures)
 
-# What the database knows ------------------------------------------------------------------------------------
+# Metrics from the database ----------------------------------------------------------------------------------
 
 
 async def test_every_state_has_a_count_even_without_uploads(
@@ -75,12 +75,12 @@ async def test_the_age_of_the_backlog_is_that_of_the_oldest_claimable_upload(
     clock.forward(seconds=100)
     assert (await scrape())("weighbridge_backlog_age_seconds") == pytest.approx(600, abs=20)
 
-    await claim(app.ctx)  # somebody is at the oldest one, so it does not wait
+    await claim(app.ctx)  # a worker has the oldest one, so it is not waiting
     assert query("SELECT status FROM data_uploads WHERE id = %s", (oldest,)) == [("processing",)]
     assert (await scrape())("weighbridge_backlog_age_seconds") == pytest.approx(100, abs=20)
 
     query("UPDATE data_uploads SET run_after = weighbridge.now() + interval '1 min' WHERE id = %s", (parsed,))
-    seen = await scrape()  # and the other one is put off
+    seen = await scrape()  # and the other one is postponed
     assert (seen("weighbridge_backlog"), seen("weighbridge_backlog_age_seconds")) == (2, 0)
     clock.forward(seconds=90)
     assert (await scrape())("weighbridge_backlog_age_seconds") == pytest.approx(30, abs=20)
@@ -173,7 +173,7 @@ def test_metrics_are_read_from_indexes_however_many_uploads_there_are(
     read_whole = {
         node["Relation Name"] for node in nodes(row[0][0]["Plan"]) if node["Node Type"] == "Seq Scan"
     }
-    # A row a user, a file that waits, a site and provider: few, and all of them are wanted.
+    # One row per user, per waiting file, per site and provider: few rows, and all are needed.
     assert read_whole <= {"clock", "pg_database", "storage_usage", "upload_queue", "provider_health_state"}
 
 
@@ -183,7 +183,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(part)
 
 
-# What the process counted -----------------------------------------------------------------------------------
+# Counters of the process ------------------------------------------------------------------------------------
 
 
 async def test_uploads_that_a_worker_finished_are_counted(

@@ -1,4 +1,4 @@
-"""Files that say by their header what they are: asked before they are sent, and as they come."""
+"""Recognition of files by their header: before they are sent, and while they are received."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_only_the_key_that_created_a_file_sees_the_progress_of_its_rows(
 
 @pytest.fixture
 async def opened(app: App) -> AsyncIterator[httpx.AsyncClient]:
-    """An API that pages of one other origin may upload to."""
+    """An API that accepts uploads from pages of one other origin."""
     settings = read(home=app.settings.home, DATABASE_URL=app.settings.database_url, cors_origins=ORIGIN)
     async with open_app(settings) as more:
         transport = httpx.ASGITransport(create(more), raise_app_exceptions=False)

@@ -1,4 +1,4 @@
-"""Sites, their credentials, and how they fare with each provider."""
+"""Sites, their credentials, and their status with each provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API as a process of its own, over a real socket: what only then can be seen."""
+"""The API in its own process over a real socket: behaviour that only this setup shows."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def make_key(db: Database, workspace: UUID) -> MakeKey:
 
 
 async def left_behind(db: Database, server: Server, workspace: UUID) -> list[Any]:
-    """What intake left of the workspace: rows, blobs, scratch files."""
+    """Rows, blobs and scratch files that intake left for the workspace."""
     async with db.tx() as tx:
         rows = await queue.recent_uploads(tx, workspace, limit=10)
     return [*rows, *(server.home / "blobs").glob(f"{workspace}/*"), *(server.home / "scratch").iterdir()]
 
 
 def form(*fields: tuple[bytes, bytes]) -> bytes:
-    """The beginning of a form: fields, then a file that may be as long as one likes."""
+    """The start of a form: fields, then a file of any length."""
     said = b"".join(PART % (name, b"") + value + b"\r\n" for name, value in fields)
     return said + PART % (b"file", b'; filename="a.csv"')
 
@@ -220,7 +220,7 @@ async def test_server_sent_events_report_an_upload_from_start_to_end(
         assert said[-2]["promoted_rows"] == said[-2]["total_rows"] == 30
         assert said[-1]["workspace_id"] == str(workspace)
         assert len(said[-1]["affected_dates"]) == 10
-        # Another workspace hears nothing of it: its next message is about its own upload.
+        # Another workspace receives none of its events: its next message is about its own upload.
         sent = await client.post(
             "/api/uploads", headers=stranger, data={"platform": "meta"}, files={"file": ("b.csv", content)}
         )

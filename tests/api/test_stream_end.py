@@ -1,4 +1,4 @@
-"""An open stream is no way to go on listening: it ends with the key, or the session, that opened it."""
+"""An open stream ends with the key or the session that opened it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def port(app: App) -> AsyncIterator[int]:
-    """The whole site on a socket, in this process: whose clock for keys is the database's, and for silence ours."""
+    """The service on a socket, in this process: keys expire by the database clock, streams by the process clock."""
     config = uvicorn.Config(create(app), port=0, lifespan="off", log_config=None, timeout_graceful_shutdown=5)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
@@ -56,7 +56,7 @@ async def _revoke(app: App) -> None:
 
 
 async def _silent(lines: AsyncIterator[str]) -> None:
-    """Until it has been said twice that the stream still stands."""
+    """Read until two keep-alive messages were received."""
     seen = 0
     async for line in lines:
         seen += line == ": still here"

@@ -1,4 +1,4 @@
-"""Upload tokens: what a browser on another origin holds. They upload, for a while, what they were made for."""
+"""Upload tokens for browsers on other origins: they expire, and allow only uploads within their scope."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_token_ends_at_its_expiry_and_with_its_key(
 
 async def test_a_token_is_limited_to_its_scope(client: httpx.AsyncClient, key: dict[str, str]) -> None:
     token = await _token(client, key, pipeline="ads", platform="meta")
-    assert (await _send(client, token)).status_code == 201  # what it says need not be said again
+    assert (await _send(client, token)).status_code == 201  # fields of the token need not be sent again
     other = await _send(client, token, platform="google")
     assert (other.status_code, other.json()["error"]) == (403, "wrong_scope")
     assert "'meta'" in other.json()["message"]
@@ -179,7 +179,9 @@ async def test_within_the_scope_of_a_token_files_are_recognised_and_the_sender_s
     assert (await _send(client, project, KEYWORDS, pipeline="auto")).status_code == 201
     assert (await _send(client, of_client, pipeline="auto")).status_code == 201
     assert (await _send(client, free, KEYWORDS, pipeline="auto", project_id="8")).status_code == 201
-    both = await _token(client, key, pipeline="judgments", client_id=CLIENT)  # whoever made it wants it so
+    both = await _token(
+        client, key, pipeline="judgments", client_id=CLIENT
+    )  # as requested by the creator of the token
     assert (await _send(client, both, JUDGMENTS)).status_code == 201
     assert query("SELECT pipeline, project_id, client_id::text FROM data_uploads ORDER BY created_at") == [
         ("keywords", 7, None),

@@ -1,4 +1,4 @@
-"""`GET /api/uploads`, one upload, its refused rows, another try."""
+"""`GET /api/uploads`, one upload, its rejected rows, retry."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def test_an_upload_has_every_field(
         "warnings": 1,
     }
     assert {name: told[name] for name in expected} == expected
-    assert "file_url" not in told  # where the service keeps its files is its own affair
+    assert "file_url" not in told  # paths of stored files are not disclosed
 
 
 async def test_an_upload_that_does_not_exist_is_404(client: httpx.AsyncClient, key: dict[str, str]) -> None:

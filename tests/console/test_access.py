@@ -1,4 +1,4 @@
-"""Every page is closed until someone signed in, and every form until it says the session's own token."""
+"""Every page needs a session, and every form needs the token of its session."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def member(app: App, visitor: httpx.AsyncClient) -> httpx.AsyncClient:
 
 
 def _routes(app: App) -> list[APIRoute]:
-    """All of them; newer FastAPI keeps those of a router with the router."""
+    """All routes; newer versions of FastAPI keep the routes of a router in the router."""
     found: list[APIRoute] = []
 
     def walk(routes: Any) -> None:

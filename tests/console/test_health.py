@@ -1,4 +1,4 @@
-"""Health: what ended when, what is stale, what needs somebody, which alerts are open; from rows of known times."""
+"""Health: uploads by end time, stale uploads, failures to handle and open alerts, from rows with known times."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_charts_show_uploads_by_the_time_they_ended(
     ended(five + 30 * MINUTE, "failed", started_at=five, promoted_rows=2)
     ended(five + HOUR, "failed")  # the next one
     ended(now, promoted_rows=7, started_at=now - 10 * MINUTE)
-    # And what is not of it: before the first, set aside by a person, of another workspace, not ended.
+    # Uploads that do not count: before the first interval, dismissed, of another workspace, not ended.
     ended(begins[0] - timedelta(microseconds=1))
     ended(five, "failed", error_code="discarded", preview=True)
     ended(five, workspace_id=uuid4())
@@ -53,7 +53,7 @@ async def test_charts_show_uploads_by_the_time_they_ended(
     shown = {at: each for at, each in zip(begins, found, strict=True) if each.completed or each.failed}
     assert list(shown) == [five, five + HOUR, now]
     assert (shown[five].completed, shown[five].failed, shown[five].rows) == (2, 1, 17)
-    assert shown[five].seconds == pytest.approx((60 + 180) / 2, abs=1)  # of what ended well
+    assert shown[five].seconds == pytest.approx((60 + 180) / 2, abs=1)  # of completed uploads
     assert shown[five + HOUR] == figures.Interval(five + HOUR, 0, 1, 0, None)
     assert (shown[now].completed, shown[now].rows, shown[now].seconds) == (1, 7, 600)
     # A longer time in longer intervals adds up to the same, and to what was before.
@@ -66,7 +66,7 @@ async def test_figures_show_stale_uploads_and_unhandled_failures(
     app: App, workspace: UUID, make_upload: MakeUpload
 ) -> None:
     [now] = [each.begins for each in await intervals(app, workspace, MINUTE, 1)]
-    make_upload(status="processing", started_at=now - 2 * HOUR)  # and nobody holds it
+    make_upload(status="processing", started_at=now - 2 * HOUR)  # without a worker
     make_upload(status="processing", started_at=now - 5 * MINUTE)
     make_upload(status="processing", started_at=now - 2 * HOUR, workspace_id=uuid4())
     bad = {"status": "failed", "error_code": "bad", "error_text": "Bad."}
@@ -97,7 +97,7 @@ async def test_a_dismissed_failure_disappears(console: Console, page: Page) -> N
     await expect(now).to_contain_text("Stale runs0")
     await expect(now).to_contain_text("Queued or running0")
     await expect(now).to_contain_text("Processed / uploaded2 / 2")
-    # The charts say it to who cannot see them, and their tables row by row.
+    # The charts have a text alternative, and their tables have a row for each interval.
     ended = section(page, "Finished uploads")
     await expect(ended.get_by_role("img")).to_have_attribute(
         "aria-label",
@@ -109,7 +109,7 @@ async def test_a_dismissed_failure_disappears(console: Console, page: Page) -> N
     await expect(section(page, "Rows written").get_by_role("img")).to_have_attribute(
         "aria-label", "rows: maximum 7 per interval, 7 in total"
     )
-    # It is told of, and leads to where something can be done.
+    # The failure is listed with a link to the page where it can be handled.
     await expect(section(page, "Alerts")).to_contain_text("[INGEST FAILURE]")
     leads = await section(page, "Alerts").get_by_role("link", name="The upload").get_attribute("href")
     assert leads == await section(page, "Dead letters").get_by_role("link", name="poor").get_attribute("href")
@@ -123,7 +123,7 @@ async def test_a_dismissed_failure_disappears(console: Console, page: Page) -> N
     await page.get_by_role("button", name="Dismiss").click()
     await expect(page.locator(".noted")).to_contain_text("no longer listed as a dead letter")
     await expect(page.get_by_role("button", name="Dismiss")).to_have_count(0)
-    # Gone, also from a page that was open all the time; what happened has happened.
+    # It disappears also from a page that was open all the time; the charts keep it.
     await expect(section(other, "Dead letters")).to_contain_text("None.", timeout=30_000)
     await expect(section(other, "Alerts")).to_contain_text("No open alerts for your uploads and sites.")
     await expect(other.locator("#figures")).to_contain_text("Failed in 24 hours1")

@@ -1,4 +1,4 @@
-"""A hundred thousand uploads: a page of them is a walk along an index, and the first one comes at once."""
+"""A list of a hundred thousand uploads: each page reads an index, and the first page is fast."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_page_of_a_large_list_takes_less_than_a_second_and_reads_as_litt
 
 
 def _blocks(console: Console, depth: int) -> int:
-    """What is read for the page so many uploads down."""
+    """Blocks that are read for the page at this depth."""
     names = "statuses on_hold deferred set_aside pipeline project words before behind until last"
     asked: dict[str, Any] = dict.fromkeys(names.split())
     if depth:

@@ -1,4 +1,4 @@
-"""Endless lists: a page that has grown goes down to where the next one begins, or says that it has grown too long."""
+"""Lists: a page that has grown reaches the start of the next page, or reports that it has grown too long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weighbridge.console.listing import LONGEST, PAGE, Listing, PageRequest, pag
 
 
 def listed(requested: PageRequest, rows: int) -> Listing[int]:
-    """What is found of a list of so many, from the first one on."""
+    """The items found in a list of this length, from the first one on."""
     return paged(requested, list(range(rows))[: requested.size + 1], lambda row: (row,), "/rows", q="x")
 
 

@@ -1,4 +1,4 @@
-"""What a page shows stays true: with the network cut, in two tabs, after a restart, while the store is down."""
+"""Pages stay current: after a network failure, in two tabs, after a restart, while the store is down."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_a_network_failure_is_reported_and_recovered(
 async def test_a_response_from_before_the_network_failure_does_not_hide_it(
     console: Console, context: BrowserContext, page: Page
 ) -> None:
-    """With nothing under way the page does not look by itself: what it says last is what stays."""
+    """Without uploads in progress the page does not poll, so its last text stays."""
     await console.send("before.csv", ads(5), platform="meta")
     await console.sign_in(page)
     processed, said = page.locator("#processed"), page.locator("#connection")
@@ -83,7 +83,7 @@ async def test_a_new_sign_in_in_one_tab_keeps_the_other_tab_usable(
     await console.sign_in(page)
     other = await context.new_page()
     await console.sign_in(other, "upload", "read")
-    await page.evaluate("document.dispatchEvent(new Event('wb-upload-done'))")  # whatever makes it look again
+    await page.evaluate("document.dispatchEvent(new Event('wb-upload-done'))")  # any reason to poll again
     await expect(page.locator(".who")).to_contain_text("a person")
     token = await other.locator("meta[name=csrf]").get_attribute("content")
     await expect(page.locator("meta[name=csrf]")).to_have_attribute("content", token or "")
@@ -144,7 +144,7 @@ async def test_a_file_is_processing_while_the_store_is_down_and_then_done(
 async def test_a_file_that_could_not_be_stored_for_too_long_shows_what_to_do(
     consoles: Callable[..., Console], page: Page, tmp_path: Path
 ) -> None:
-    """An actionable sentence once the queue has given up."""
+    """A message with a next step after the last retry."""
     store = tmp_path / "store"
     store.write_text("nothing can be stored here")
     console = consoles(

@@ -1,4 +1,4 @@
-"""What pages ask every second: it says what the slow way says, and costs little however much there is."""
+"""The queries that pages repeat every second: they agree with the slow query and cost little with many rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Query = Callable[..., list[tuple[Any, ...]]]
 
 @pytest.fixture
 async def reader(app: App, workspace: UUID) -> AsyncIterator[httpx.AsyncClient]:
-    """Somebody who looks at the pages, without a socket."""
+    """A client of the pages, without a socket."""
     transport = httpx.ASGITransport(worked_out(create(app)), raise_app_exceptions=False)
     async with app.db.tx() as tx:
         _, secret = await keys.create(tx, workspace, "reader", ("read",), None)
@@ -70,7 +70,7 @@ def many(database_url: str, workspace: UUID) -> None:
 
 @pytest.fixture
 def put(query: Query) -> Callable[[str, str], None]:
-    """A file as it would be by now, whichever way it came there."""
+    """A file in the given state."""
 
     def put(filename: str, changes: str) -> None:
         query("ALTER TABLE data_uploads DISABLE TRIGGER USER")
@@ -81,7 +81,7 @@ def put(query: Query) -> Callable[[str, str], None]:
 
 
 async def agrees(ctx: Context, workspace: UUID, project: int) -> queue.ProjectStatus:
-    """The list, the page and its files say what `project_status` says of every file."""
+    """The list, the page and its files agree with `project_status` for every file."""
     place = ProjectKey(workspace, project)
     async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
         slow = await queue.status(tx, project)
@@ -127,20 +127,20 @@ async def test_the_list_of_projects_agrees_with_the_page_of_each_project(
     assert (await agrees(ctx, workspace, 1)).status == "queued"
     await work(broken)
     assert (await agrees(ctx, workspace, 1)).count("failed") == 1
-    # What failed comes again: the first of the two counts no more. And a copy, which never did.
+    # A failed file is sent again: the first of the two no longer counts. A duplicate never counts.
     again = await send(b"Nonsense,Columns\n1,2\n", "broken again.csv")
     await send(keyword_file([("one", 1), ("two", 2), ("one", 1)]), "copy.csv")
     assert (await agrees(ctx, workspace, 1)).status == "queued"
     await work(again)
     told = await agrees(ctx, workspace, 1)
     assert [file.filename for file in told.files] == ["a.csv", "broken again.csv"]
-    # A preview is none of the project's files, as long as it is held and once it is discarded.
+    # A preview does not count as a file of the project while it is on hold and after it is discarded.
     await send(keyword_file([("three", 1)]), "held.csv", preview=True)
     put("held.csv", "status = 'staging_complete', run_after = 'infinity'")
     assert len((await agrees(ctx, workspace, 1)).files) == 2
     put("held.csv", "status = 'failed', error_code = 'discarded', finished_at = now()")
     assert len((await agrees(ctx, workspace, 1)).files) == 2
-    # Under way, half of it promoted; and parsed, but in nobody's hands.
+    # One file half promoted by a worker, and one parsed file without a worker.
     for name in ("running.csv", "parsed.csv"):
         await send(keyword_file([(name, 1)]), name)
     await take_up()
@@ -197,7 +197,7 @@ async def test_files_of_a_project_are_shown_a_page_at_a_time(
 async def test_a_file_that_waits_for_the_store_counts_as_in_progress(
     app: App, workspace: UUID, make_upload: Callable[..., UUID]
 ) -> None:
-    """As its row says: neither the count nor the list of what is queued has it."""
+    """Neither the count nor the list of queued files contains it, as in its row."""
     waits = make_upload(storage_status="pending_retry", run_after="infinity")
     queued = make_upload(filename="queued.csv")
     make_upload(status="processing")

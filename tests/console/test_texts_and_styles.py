@@ -1,4 +1,4 @@
-"""One table of signs, text of others set apart, and a sheet of styles without what nobody uses."""
+"""The signs of the states, the direction of foreign text, and a style sheet without unused classes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_messages_for_programs_are_not_shown_to_users() -> None:
     for said, shown in {
         "Rows are wrong. See why: GET /api/uploads/1/rejects, or weighbridge uploads rejects 1.": "Rows are wrong.",
         "There is no such site. POST /api/sites makes one; GET /api/sites shows them.": "There is no such site.",
-        "GET /api/sites lists them.": "GET /api/sites lists them.",  # nothing else is said
+        "GET /api/sites lists them.": "GET /api/sites lists them.",  # no other text
         "a. b.csv: wrong!  Mend it.": "a. b.csv: wrong! Mend it.",
     }.items():
         assert filters.without_api_calls(said) == shown
@@ -56,6 +56,6 @@ def test_the_style_sheet_has_no_unused_class() -> None:
 
 
 def _classes(text: str) -> str:
-    """What stands in class attributes, and what macros are given as a class."""
+    """Classes in class attributes, and classes that are passed to macros."""
     found = re.findall(r'class="((?:[^"{]|\{\{.*?\}\}|\{%.*?%\})*)"|kind="([a-z]+)"', text)
     return " ".join(" ".join(each) for each in found) + " "

@@ -1,4 +1,4 @@
-"""Uploads and one upload, as a person sees and uses them."""
+"""The pages of uploads and of one upload, in a browser."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ async def test_nine_files_are_followed_until_they_are_loaded(
     rows = page.locator("table tbody tr")
     await expect(rows).to_have_count(9)
     await expect(rows.filter(has_text="✓ Completed")).to_have_count(9)
-    # Fresh without a reload, and as the database says.
+    # Current without a reload, and as in the database.
     ((landed,),) = console.rows("SELECT sum(promoted_rows) FROM data_uploads")
     shown = [int(text.replace(",", "")) for text in await rows.locator("td:nth-child(4)").all_inner_texts()]
     assert sum(shown) == landed == 9 * 400
-    # Nothing has jumped meanwhile: what Chromium calls a layout shift, in its own measure (good is below 0.1).
+    # No layout shift, as Chromium measures it (good is below 0.1).
     assert await page.evaluate("window.shifts") < 0.1
     # The same file again is marked, not loaded.
     await page.locator("wb-upload input[type=file]").set_input_files(files[:1])
@@ -178,12 +178,12 @@ async def test_lists_are_filtered_searched_and_endless(console: Console, page: P
     await scroll_down(page, rows, 160)
     names = await rows.locator("td.name a").all_inner_texts()
     assert names == [f"export-{n}.csv" for n in range(1, 161)]
-    # What comes now pushes nothing out of the list.
+    # New uploads remove nothing from the list.
     await console.send("new.csv", ads(3), platform="meta")
     await page.mouse.wheel(0, -50_000)
     await expect(rows).to_have_count(161, timeout=15_000)
     await expect(rows.first).to_contain_text("Completed", timeout=15_000)
-    # And what leaves a filter is shown no more, nor anything else twice.
+    # An upload that no longer matches the filter disappears, and no upload is shown twice.
     await console.open(page, "/uploads?kind=completed")
     await scroll_down(page, rows, 145)
     console.query(

@@ -1,4 +1,4 @@
-"""`<wb-upload>` on a page of another origin, under a strict policy: files of many kinds, on bad lines, by keyboard."""
+"""`<wb-upload>` on a page of another origin, under a strict policy: many files, cut connections, keyboard."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SALES = b"GCLID,Conversion Time,Order ID\nx,2026-10-31 10:00:00,1\n"
 
 @dataclass
 class Site:
-    """The example: a page on another origin, and its own server, which has the key."""
+    """The example: a page on another origin, whose server has the key."""
 
     url: str
     console: Console
@@ -62,7 +62,7 @@ def serve_site() -> Iterator[Callable[[Console, str, int], Site]]:
 
 @pytest.fixture
 async def site(console: Console, serve_site: Callable[..., Site]) -> Site:
-    """At the origin that the shared console lets in."""
+    """On the origin that the shared console allows."""
     port = int(console.settings["WEIGHBRIDGE_CORS_ORIGINS"].rpartition(":")[2])
     return serve_site(console, await console.key("upload"), port)
 
@@ -90,7 +90,7 @@ async def choose(uploads: Locator, *files: Any) -> None:
 
 @pytest.fixture
 def big(tmp_path: Path) -> Path:
-    """Three parts, and few rows: most of it is the name of a campaign that is the same in all of them."""
+    """A file of three parts with few rows: most bytes are the same long campaign name."""
     lines = (
         f"2025-01-{day:02},{number} {'n' * 4000},1.00\n" for day in range(1, 29) for number in range(180)
     )
@@ -251,7 +251,7 @@ async def test_a_refused_file_shows_the_servers_message_and_the_others_continue(
     await expect(row(uploads, "good.csv").locator(".state")).to_have_text("✓ Completed")
     await expect(uploads.locator(".total")).to_have_text("Processed / uploaded: 2 / 2")
     assert not await serious(page)
-    # What came as an upload is retried there; what never came can be sent again.
+    # A received file is retried as an upload; a file that was not received can be sent again.
     await expect(uploads.get_by_role("button", name=re.compile("^Send .* again$"))).to_have_count(4)
 
 

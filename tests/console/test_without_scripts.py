@@ -1,4 +1,4 @@
-"""Without a script: every page opens, and every form does what it says."""
+"""Without JavaScript, every page opens and every form works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .test_deliveries import delivering, make_site
 
 @pytest.fixture
 async def plain(browser: Browser) -> AsyncIterator[Page]:
-    """A tab that runs no script."""
+    """A tab with JavaScript disabled."""
     context = await browser.new_context(java_script_enabled=False)
     context.set_default_timeout(15_000)
     yield await context.new_page()
@@ -33,7 +33,7 @@ async def plain(browser: Browser) -> AsyncIterator[Page]:
 
 
 async def until(page: Page, place: Locator, text: str) -> None:
-    """Load the page again until it says so, as somebody without a script does."""
+    """Reload the page until it shows the text."""
     for _ in range(150):
         if text in await place.inner_text():
             return
@@ -46,7 +46,7 @@ def noted(page: Page, text: str) -> Any:
     return expect(page.locator(".noted")).to_contain_text(text)
 
 
-# What each page is headed; `/` goes on to the uploads.
+# The heading of each page; `/` redirects to the uploads.
 HEADINGS = {
     "/sign-in": "Sign in",
     "/": "Uploads",
@@ -128,7 +128,7 @@ async def test_files_that_wait_for_the_store_are_retried_and_dropped(
     await console.send("lost.csv", ads(3), platform="meta")
     await console.open(plain, "/uploads")
     await expect(plain.locator("tbody tr")).to_contain_text("Processing")
-    # One that waits is under way, in the count as in its row.
+    # A waiting file counts as in progress, in the count and in its row.
     standing = plain.locator("#counts")
     await expect(standing).to_contain_text("Queued0")
     await expect(standing).to_contain_text("Processing1")
@@ -140,7 +140,7 @@ async def test_files_that_wait_for_the_store_are_retried_and_dropped(
     await plain.get_by_role("button", name="Drop").click()
     await noted(plain, "has to upload it again")
     await expect(queue).to_contain_text("No files wait for the store.")
-    # Another, for which the store is back in time.
+    # Another file, which is stored after the store is back.
     await console.send("kept.csv", ads(4), platform="meta")
     await plain.reload()
     os.unlink(store)

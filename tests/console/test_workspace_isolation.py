@@ -1,4 +1,4 @@
-"""Another workspace's uploads, files, sales and projects are as if they did not exist, whoever knows their ids."""
+"""Uploads, files, sales and projects of another workspace are not found, even if their ids are known."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Query = Callable[..., list[tuple[Any, ...]]]
 SignIn = Callable[[UUID], Awaitable["Person"]]
 ADS = "Day,Campaign name,Amount spent (USD)\n2025-01-01,{},10.50\n"
 PROJECT, NO_PROJECT = 70_001, 70_002
-# What every form might want; each takes its own.
+# Values for the fields of every form; a form ignores the others.
 SAID = {
     "name": "mine now", "tokens": "canary", "into": "bird", "keyword": "canary cage", "where": "new",
     "provider": "google_ads", "category": "VALIDATION", "by_hand": "true", "force_partial": "true",
@@ -35,10 +35,10 @@ SAID = {
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody with an admin's key for a workspace, at a browser."""
+    """A user with an admin key for a workspace, in a browser."""
 
     browser: httpx.AsyncClient
-    headers: dict[str, str]  # of the same key, for programs
+    headers: dict[str, str]  # the API with the same key
     csrf: str
 
     async def ask(self, method: str, path: str, **fields: Any) -> httpx.Response:
@@ -78,7 +78,7 @@ async def stranger(sign_in: SignIn) -> Person:
 
 @dataclass(frozen=True)
 class Things:
-    """What a workspace has, by the names that paths have for it."""
+    """The objects of a workspace, by the names of their path parameters."""
 
     failed: UUID
     held: UUID
@@ -99,7 +99,7 @@ class Things:
 
 @pytest.fixture
 async def theirs(app: App, owner: Person, workspace: UUID, query: Query, home: Path) -> Things:
-    """One of each, all called canary."""
+    """One object of each kind, all named canary."""
 
     async def send(content: str, **fields: str) -> Any:
         file = {"file": ("canary.csv", content.encode())}
@@ -115,7 +115,7 @@ async def theirs(app: App, owner: Person, workspace: UUID, query: Query, home: P
     named = {"name": "canary project", "project_id": PROJECT}
     await owner.browser.post("/api/projects", json=named, headers=owner.headers)
     (home / "blobs").rename(home / "away")
-    (home / "blobs").write_text("not a folder")  # the store takes nothing now
+    (home / "blobs").write_text("not a folder")  # the store accepts no file now
     waiting = await send(ADS.format("canary seed"), platform="meta")
     queue_id = UUID(waiting["queue_id"])
     shop = Service(app, owner.browser, owner.headers, workspace)
@@ -131,7 +131,7 @@ async def theirs(app: App, owner: Person, workspace: UUID, query: Query, home: P
 
 @pytest.fixture
 def everything(query: Query) -> Callable[[], dict[str, Any]]:
-    """All that stands in the database, but when keys were last used."""
+    """The content of the database, except the time when keys were last used."""
 
     def everything() -> dict[str, Any]:
         tables = query(
@@ -151,7 +151,7 @@ def _with_ids(app: App) -> list[tuple[str, str]]:
         if "{" in route.path and route.path.split("/")[1] in ("uploads", "storage", "deliveries", "projects")
     ]
     assert len(found) >= 20
-    return sorted(found, key=lambda each: ("drop" in each[1], *each))  # what is dropped is gone
+    return sorted(found, key=lambda each: ("drop" in each[1], *each))  # a dropped file is deleted
 
 
 async def test_objects_of_another_workspace_have_the_same_answer_as_missing_ones(
@@ -167,7 +167,7 @@ async def test_objects_of_another_workspace_have_the_same_answer_as_missing_ones
         assert _sentence(answer, theirs) == _sentence(unknown, nobodys), path
         assert "canary" not in answer.text, path
     assert everything() == before
-    for method, route in routes:  # and were really asked for: its owner is told something else
+    for method, route in routes:  # the same requests of the owner have another answer
         if method == "GET":
             answer = await owner.ask(method, theirs.path(route))
             assert answer.status_code == 200, (route, answer.text)

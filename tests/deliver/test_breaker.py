@@ -232,7 +232,7 @@ async def test_a_circuit_that_opens_during_a_run_ends_the_run_for_its_group(
     await run(100)
     assert (
         len(google.batches) <= 9
-    )  # the fifth opens it; two are under way, and two may begin before it is settled
+    )  # the fifth failure opens the circuit; two calls are in flight, and two may start before it is settled
     assert query("SELECT state FROM provider_health_state") == [("OPEN",)]
     assert statuses()["QUEUED"] >= 82
 
@@ -244,7 +244,7 @@ async def test_credentials_refused_during_a_run_fail_no_more_rows(
     sell(make_site(), 100)
     google.answer = lambda batch: [Outcome.failed("401", "No.", Category.AUTH) for _ in batch.conversions]
     await run(100)
-    # Two batches, sent or held back: what a call found out is written before its group is claimed again.
+    # Two batches, sent or released: the result of a call is stored before its group is claimed again.
     assert statuses()["FAILED"] <= 4
     assert statuses()["QUEUED"] == 96
 
@@ -260,7 +260,9 @@ async def test_a_pause_of_the_provider_ends_the_run_for_all_its_groups(
 
     google.answer = too_much
     await run(40)
-    assert len(google.batches) <= 30  # ten at once, and those that began before the first was settled
+    assert (
+        len(google.batches) <= 30
+    )  # ten concurrent calls, and those that started before the first was settled
 
 
 async def test_healthy_groups_keep_their_share_however_many_groups_are_probed(

@@ -1,4 +1,4 @@
-"""Requests that a provider accepted, and what it made of them later."""
+"""Requests that a provider accepted and confirms or refuses later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weighbridge.model.retry import CONFIRMATION_TRIES
 
 @dataclass
 class Slow(Scripted):
-    """It takes everything, and says only later what it made of it."""
+    """A provider that accepts every row and confirms it later."""
 
     confirm_after: timedelta = timedelta(minutes=30)
     said: list[Confirmation | Exception] = field(default_factory=list)

@@ -86,7 +86,7 @@ async def test_wrong_rows_are_rejected_and_the_others_are_loaded(
 async def test_a_row_that_contradicts_the_stored_sale_is_rejected_by_promotion(
     load: Load, make_site: MakeSite, query: Query
 ) -> None:
-    """The sale that is there was clicked later than this file says it was made."""
+    """The stored sale has a click that is later than the sale time in this file."""
     site = make_site()
     await load(site, "1,2026-01-31 10:00:00,,,abc,2026-01-31 09:00:00")
     later = "1,2026-01-31 08:00:00,,,abc,", "2,2026-01-31 08:00:00,,,abc,"

@@ -1,4 +1,4 @@
-"""Conversions that programs send, before anything is written: what is made of them, and what is said of wrong ones."""
+"""Validation of conversions from programs: the resulting sales, and the errors of invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A day in which everything goes wrong that can; at its end every conversion is accounted for."""
+"""A day with every kind of failure; at its end every conversion is delivered or has a reason."""
 
 from __future__ import annotations
 

@@ -92,7 +92,9 @@ async def test_a_hanging_provider_does_not_delay_the_others(
         sell(slow, 1, prefix="even more")
         sell(quick, 1, prefix="after")
         await eventually(lambda: "after-1" in meta.sent)
-        assert len(google.batches) == 2  # both are taken: left alone, and not counted as a failure
+        assert (
+            len(google.batches) == 2
+        )  # both slots are taken: the group is skipped, and no failure is counted
         assert query("SELECT count(*) FROM provider_health_state WHERE failure_count > 0") == [(0,)]
         go_on.set()
     assert query("SELECT count(*) FROM offline_conversion_queue WHERE status = 'PROCESSING'") == [(0,)]
@@ -144,7 +146,7 @@ async def test_calls_of_a_dead_process_are_recovered(
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one with each look at what waits."""
+    """Grows by one with each poll."""
     found: list[int] = []
     groups = queue.groups
 
@@ -182,7 +184,7 @@ async def test_a_slow_call_does_not_increase_the_polling_rate(
 async def test_rows_that_cannot_be_claimed_do_not_increase_the_polling_rate(
     ctx: Context, make_site: MakeSite, sell: Sell, db: Database, looks: list[int], statuses: Statuses
 ) -> None:
-    """An application's own transaction has its row, and takes its time."""
+    """A long transaction of an application locks its row."""
     sell(make_site())
     async with db.tx() as tx:
         await tx.execute("SELECT FROM offline_conversion_queue FOR UPDATE")
@@ -195,7 +197,7 @@ async def test_rows_that_cannot_be_claimed_do_not_increase_the_polling_rate(
 async def test_unreadable_credentials_are_reported_once(
     ctx: Context, make_site: MakeSite, sell: Sell, query: Query, lines: Lines, looks: list[int]
 ) -> None:
-    """Those of another site, copied by hand."""
+    """Credentials of another site, copied by hand."""
     site, other = make_site(), make_site()
     query(
         "UPDATE provider_credentials c SET ciphertext = o.ciphertext, nonce = o.nonce"

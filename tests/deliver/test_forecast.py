@@ -1,4 +1,4 @@
-"""What the next run would send, told before it: the same shares, the same reasons, and nothing is begun."""
+"""The forecast of the next run: the same shares and reasons as the run, and no row is changed."""
 
 from __future__ import annotations
 

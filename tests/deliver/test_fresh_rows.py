@@ -1,4 +1,4 @@
-"""What waits says what its sale says, so that a claim need not look; and where that may not be, it looks."""
+"""A fresh row has the current data of its sale, so a claim need not read the sale; other rows are read again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_row_whose_sale_was_deleted_is_not_sent(
 async def test_a_sale_that_changed_while_its_row_was_expired_is_sent_with_its_current_values(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, workspace: UUID
 ) -> None:
-    """Nothing of an expired row follows its sale; an operator may have it tried all the same."""
+    """An expired row is not updated with its sale; an operator may still retry it."""
     sell(make_site())
     query("UPDATE offline_conversion_queue SET expires_at = weighbridge.now()")
     query("SELECT weighbridge.watch_deliveries(INTERVAL '1 day', 10)")
@@ -59,7 +59,7 @@ async def test_a_sale_that_changed_while_its_row_was_expired_is_sent_with_its_cu
 async def test_rows_that_were_queued_later_are_read_again(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, workspace: UUID
 ) -> None:
-    """The sale may have been changing while the row was made: the one who changed it did not see the row."""
+    """The sale may have changed while the row was created: that transaction did not see the row."""
     site = make_site()
     sell(site)
     query("DELETE FROM offline_conversion_queue")
@@ -105,7 +105,7 @@ async def test_each_batch_of_a_claim_has_its_own_claim_time(
 async def test_a_batch_whose_first_row_is_refused_still_has_its_claim_time(
     make_site: MakeSite, sell: Sell, run: Run, query: Query
 ) -> None:
-    """Else its settlement would find none of its rows."""
+    """Otherwise the settlement would find none of its rows."""
     sell(make_site(), 3)
     query("UPDATE sales SET occurred_at = occurred_at - INTERVAL '91 days' WHERE order_id = 'order-1'")
     await run()
@@ -125,7 +125,7 @@ async def test_refused_or_changed_rows_do_not_affect_the_other_rows_of_their_cla
         sell(site, 4)
     query("UPDATE sales SET status = 'CANCELED' WHERE site_id = %s AND order_id < 'order-3'", (some,))
     query("UPDATE sales SET status = 'CANCELED' WHERE site_id = %s", (gone,))
-    # As if their rows had been in other hands meanwhile.
+    # As if another worker had claimed their rows meanwhile.
     query(
         "UPDATE offline_conversion_queue SET status = 'QUEUED', fresh = false, provider_error_code = NULL"
         " WHERE site_id = ANY (%s)",
@@ -180,7 +180,7 @@ def test_later_sales_have_greater_ids(make_site: MakeSite, sell: Sell, query: Qu
 async def test_a_claim_planned_for_few_rows_finds_its_rows_among_many(
     make_site: MakeSite, sell: Sell, query: Query, database_url: str, fresh: bool
 ) -> None:
-    """A connection keeps its plans; nobody tells it that the tables have grown."""
+    """A connection keeps its query plans even if the tables have grown."""
     site = make_site()
     sell(site, 4)
     async with await psycopg.AsyncConnection.connect(database_url) as tx:

@@ -1,4 +1,4 @@
-"""Batches that are claimed while others are in their calls, and slots that go on from one call to the next."""
+"""Batches that are claimed during the calls of others, and slots that are reused from one call to the next."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALONE = SlotLimits(per_site=1)
 
 @dataclass
 class Watched(PostgresSlots):
-    """How often slots were asked for, and given back."""
+    """Counts how often slots were acquired and released."""
 
     db: Database
     known: SlotLimits
@@ -87,7 +87,7 @@ async def test_no_batch_is_prefetched_for_a_slow_or_failing_provider(
     monkeypatch: pytest.MonkeyPatch,
     why: str,
 ) -> None:
-    """Its rows are better left to others, and a lease is not spent on waiting."""
+    """Other workers can claim its rows, and no lease expires while they wait."""
     google.max_batch = 2
     sell(make_site(), 6)
     ahead: list[int] = []
@@ -138,7 +138,7 @@ async def test_prefetched_batches_of_a_group_are_not_sent_after_its_credentials_
     async def answer(batch: Batch) -> list[Outcome]:
         if len(google.batches) < 3:
             return taken(batch)
-        await seen(statuses, 3)  # its own, and two that are claimed ahead
+        await seen(statuses, 3)  # the batch of the call, and two prefetched ones
         return [Outcome.failed("401", "No.", Category.AUTH)]
 
     google.answer = answer

@@ -187,7 +187,7 @@ def test_the_service_sees_only_the_workspace_for_which_it_acts(
 
 
 def test_a_claim_reads_no_more_of_a_long_queue(make_site: MakeSite, sell: Sell, database_url: str) -> None:
-    """The head of its index, and where its rows lie; neither parked rows nor those of others."""
+    """A claim reads the start of the index and its own rows, and no postponed rows or rows of other groups."""
     site, other = make_site(), make_site()
     read = {}
     for rows in (1_000, 30_000):

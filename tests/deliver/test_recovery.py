@@ -1,4 +1,4 @@
-"""Calls that nobody settled, and what a late worker may still do."""
+"""Calls that were not settled, and the limits of a late worker."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_a_worker_that_lost_its_lease_settles_nothing(
 async def test_a_worker_delayed_past_its_lease_does_not_start_its_call(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, monkeypatch: Any
 ) -> None:
-    """Frozen between claim and call for longer than the lease allows: others may have the rows by then."""
+    """A worker frozen between claim and call for longer than its lease: others may have claimed the rows."""
     import weighbridge.delivery.provider_call as verdict
 
     sell(make_site())

@@ -1,4 +1,4 @@
-"""What becomes of a row after a call: proof fields, backoff, and its limit."""
+"""The state of a row after a call: proof fields, backoff and retry limit."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ async def test_no_free_slot_need_not_count_as_a_failure(
 async def test_a_run_makes_no_more_concurrent_calls_than_there_are_slots(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, db: Any
 ) -> None:
-    """Of many groups and long ones no more are called at once than there are slots."""
+    """With many long groups."""
     google.max_batch = 3
     for _ in range(6):
         sell(make_site(), 10)

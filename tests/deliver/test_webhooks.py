@@ -1,4 +1,4 @@
-"""What landed, announced to the webhooks of a workspace's sites."""
+"""Completed uploads are announced to the webhooks of the workspace's sites."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def wants(query: Query, workspace: UUID) -> Callable[..., UUID]:
 
 @pytest.fixture
 def landed(app: App, query: Query, workspace: UUID) -> Callable[[], Awaitable[None]]:
-    """An upload has landed, and what is due is announced."""
+    """Complete an upload and send the events that are due."""
 
     async def told() -> None:
         query(

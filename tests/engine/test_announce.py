@@ -1,4 +1,4 @@
-"""IngestionCompleteEvent: exactly as docs/contracts.md fixes it, once, and every consumer gets it."""
+"""IngestionCompleteEvent: exactly as in docs/contracts.md, once, and delivered to every consumer."""
 
 from __future__ import annotations
 

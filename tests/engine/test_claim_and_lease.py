@@ -132,7 +132,7 @@ async def test_no_attempt_is_taken_over_in_the_middle_of_a_fenced_transaction(
     await put(b"a")
     lease, _ = await _claim(db)
     async with db.fenced(lease, "weighbridge_parse") as tx:
-        # As the holder of the fence is not frozen, its session must not be ended: it names itself otherwise.
+        # The holder of the fence is not frozen, so its session must not be ended: it uses another application name.
         await tx.execute("SELECT set_config('application_name', 'busy', true)")
         clock.forward(seconds=61)
         async with db.tx() as sweep:

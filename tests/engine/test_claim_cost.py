@@ -25,7 +25,7 @@ def test_a_claim_reads_few_pages_with_a_million_finished_uploads(database_url: s
         ]
         connection.execute(f"DROP INDEX {', '.join(INDEXES)}")  # faster made afterwards
         connection.execute(
-            "INSERT INTO data_uploads"  # ids in their order, and one time: what is not asked about should not take any
+            "INSERT INTO data_uploads"  # ascending ids and one timestamp: preparing the rows should be fast
             " (id, created_at, workspace_id, source, pipeline, content_sha256, byte_size, status)"
             " SELECT lpad(n::text, 32, '0')::uuid, now(), %s, 'manual', 'ads', sha256(n::text::bytea), 1, 'completed'"
             " FROM generate_series(1, %s) AS n",
@@ -37,7 +37,7 @@ def test_a_claim_reads_few_pages_with_a_million_finished_uploads(database_url: s
             " FROM generate_series(%s, %s) AS n",
             (workspace, FINISHED + 1, FINISHED + 110),
         )
-        # Each was worked on, and the attempts stay: who, when, how it ended.
+        # Each upload has an attempt: its worker, its times and its result are kept.
         connection.execute(
             "INSERT INTO weighbridge.attempts (lease_token, queue, subject, workspace_id, slot, worker, opened_at,"
             " progressed_at, lease_until, closed_at, outcome)"
@@ -57,5 +57,5 @@ def test_a_claim_reads_few_pages_with_a_million_finished_uploads(database_url: s
         plan: Any = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {claim}").fetchone()
         top = plan[0][0]["Plan"]
         assert top["Actual Rows"] == 1
-        # Some ten workspaces wait: a few pages for each, and a few for what is written.
+        # Some ten workspaces have queued uploads: a few pages for each, and a few for the writes.
         assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 400

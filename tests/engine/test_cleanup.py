@@ -1,4 +1,4 @@
-"""CleanupWorker: staging after seven days, production never."""
+"""CleanupWorker: deletes staged rows after seven days, and never production rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a file into tables that users made, and back out: every value is the same, or its row was rejected."""
+"""From a file into tables of users, and back out: every value is the same, or its row was rejected."""
 
 from __future__ import annotations
 

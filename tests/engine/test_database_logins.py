@@ -1,4 +1,4 @@
-"""A login that is no superuser, on a server of its own: what it needs, it makes or asks for."""
+"""A login that is no superuser, on a separate server: it creates the roles it needs, or asks for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Weighbridge = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a new server, as its administrator: none of our roles is there."""
+    """The URL of a new server, as its administrator: it has none of our roles."""
     return embedded.start(tmp_path_factory.mktemp("server"), "postgres")
 
 
@@ -54,7 +54,7 @@ def loads(weighbridge: Weighbridge, tmp_path: Path) -> dict[str, Any]:
 
 
 def test_a_login_that_may_create_roles_needs_no_administrator(server: str, tmp_path: Path) -> None:
-    """Since Postgres 16 who creates a role may administer it, but not take it on."""
+    """Since Postgres 16 the creator of a role may administer it, but not use SET ROLE."""
     weighbridge = as_login(server, "maker", "CREATEROLE", tmp_path)
     assert weighbridge("db", "migrate").returncode == 0
     assert loads(weighbridge, tmp_path)["inserted"] == 12

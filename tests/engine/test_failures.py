@@ -1,4 +1,4 @@
-"""Every line of the specification's tables of failures and retries, made to happen. Restarts are in test_resume.py."""
+"""Every failure and retry of the specification's tables is caused here. Restarts are in test_resume.py."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_missing_parent_is_stored_as_null_with_a_warning(put: Put, run: 
 async def test_a_fact_whose_parent_was_rejected_is_not_counted_under_another_key(
     put: Put, run: Run, query: Query
 ) -> None:
-    """With NULL in its key it would be another row, and count twice once the parent is mended."""
+    """With NULL in its key it would be another row, and count twice once the parent is fixed."""
     query("ALTER TABLE campaigns ADD CONSTRAINT only_one CHECK (name = 'A')")
     header = "Day,Campaign name,Campaign ID,Impressions"
     rows = [f"2026-01-01,{name},12020000000000000{n},{n + 1}" for n, name in enumerate("ABC")]
@@ -288,7 +288,7 @@ async def test_a_persistent_deadlock_fails_only_its_batch(ctx: Context, put: Put
 
 
 class RateLimited:
-    """A store that is asked too often, the first `times` times."""
+    """A store that answers the first `times` requests with a rate limit."""
 
     def __init__(self, store: Any, times: int) -> None:
         self.store, self.times = store, times

@@ -54,7 +54,7 @@ async def test_a_column_that_the_file_does_not_have_changes_nothing(
         ("a", amount, "red", "s", "small"),
         ("b", 2, "blue", "m", "M"),
     ]
-    # The same rows with a blank colour are other rows, also to the digest that recognises unchanged days.
+    # The same rows with a blank colour are different rows, also for the digest that recognises unchanged days.
     await run(await put(b"Day,Sku,Amount,Colour\n2026-01-01,a,5,\n2026-01-01,b,2,\n", **sent))
     colours = [(None,), (None,)] if policy is upsert.replace else [("red",), ("blue",)]
     assert query("SELECT colour FROM stock ORDER BY sku") == colours

@@ -1,4 +1,4 @@
-"""Pipelines that users declare: staged, resumed and repeated like the built-in one."""
+"""Pipelines of users are staged, resumed and repeated like the built-in ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_pipeline_without_dimensions_whose_key_starts_with_the_day(
 async def test_rows_deleted_by_hand_from_a_user_table_are_loaded_again(
     ctx: Context, put: Put, run: Run, query: Any
 ) -> None:
-    """The table was there before: its trigger is made when the pipeline is installed."""
+    """The table existed before: its trigger is created when the pipeline is installed."""
     query(
         "CREATE TABLE takings (workspace_id uuid, day date, sku text, amount bigint, upload_id uuid, line int,"
         " created_at timestamptz, updated_at timestamptz, UNIQUE NULLS NOT DISTINCT (workspace_id, day, sku))"
@@ -71,7 +71,7 @@ async def test_rows_deleted_by_hand_from_a_user_table_are_loaded_again(
 async def test_a_changed_rule_restarts_the_promotion(
     own: Context, put: Put, run: Run, query: Any, clock: Any
 ) -> None:
-    """Half of the rows are in; then a rule changes their order. None may be left out."""
+    """Half of the rows are loaded; then a changed rule changes their order. No row may be skipped."""
     entity = replace(sales().grain, key=["sku"])
     by_sku = Pipeline(name="sales", entities=[replace(entity, table="by_sku", name="sale")])
     turned = Normaliser("same name", "reverse({x})")
@@ -215,7 +215,7 @@ async def test_an_ordinary_unique_key_is_enough_if_its_columns_are_not_null(ctx:
 async def test_a_parse_that_continues_after_midnight_loses_no_row(
     ctx: Context, put: Put, run: Run, query: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that was tomorrow's is valid by then, and every row behind it has another number."""
+    """A row dated tomorrow becomes valid, so every later row has another number."""
     entity = Entity(
         table="bookings",
         key=["no"],

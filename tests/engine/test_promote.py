@@ -1,4 +1,4 @@
-"""Promotion: dimensions then facts, exactly once, counted apart."""
+"""Promotion: dimensions then facts, exactly once, counted separately."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_inserted_updated_and_unchanged_rows_are_counted_separately(put: P
 async def test_a_day_that_changed_since_the_last_load_is_written_again(
     put: Put, run: Run, query: Any
 ) -> None:
-    """A receipt is worth nothing once anything else wrote to its day."""
+    """A receipt is invalid once another write changed its day."""
     original = await put(meta_file(days=2, ads=2))
     await run(original)
     newer = f"{HEADER}\n{meta_line('2026-01-01', 0, impressions=999)}\n".encode()

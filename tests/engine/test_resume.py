@@ -1,4 +1,4 @@
-"""Where each state is resumed, and how many rows of a file must be valid."""
+"""The point where each state resumes, and the required share of valid rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weighbridge.uploads.run_attempt import work
 Eventually = Callable[..., Awaitable[Any]]
 
 
-# Which transaction wrote each fact last: another one means that it was written again.
+# The transaction that wrote each fact last: another id means that the fact was written again.
 VERSIONS = "SELECT metric_date, ad_id, xmin::text FROM daily_metrics ORDER BY 1, 2"
 
 

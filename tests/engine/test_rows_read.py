@@ -1,4 +1,4 @@
-"""An upload says how many rows were read, however small its file is."""
+"""An upload has the number of rows read, even for a small file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Migrations and SQL functions: forward only, applied when they change, and the same by every path."""
+"""Migrations and SQL functions: forward only, applied when they change, with the same result by every path."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ async def test_the_trace_has_the_times_of_the_last_hundred_states(
     moves = ["processing", "pending"] * 51
     for status in moves:
         query("UPDATE data_uploads SET status = %s", (status,))
-        query("UPDATE data_uploads SET status = status, rows_read = rows_read + 1")  # no move
+        query("UPDATE data_uploads SET status = status, rows_read = rows_read + 1")  # no transition
     clock.forward(hours=1)
     query("UPDATE data_uploads SET status = 'processing'")
     query(
@@ -67,7 +67,7 @@ async def test_the_trace_has_the_times_of_the_last_hundred_states(
     assert [moment.at for moment in told] == sorted(moment.at for moment in told)
     assert told[-1].at - told[-3].at >= timedelta(hours=1)
     assert [moment.detail for moment in told[-2:]] == ["", "x: No."]
-    query("UPDATE data_uploads SET states = '[]'")  # a file from before there were any
+    query("UPDATE data_uploads SET states = '[]'")  # a file from before traces existed
     async with db.tx() as tx:
         assert [moment.what for moment in await history.trace(tx, upload)] == ["received", "failed"]
 

@@ -1,4 +1,4 @@
-"""Receipts: a group is skipped only where its content is what one upload alone applied last."""
+"""Receipts: a group is skipped only if its current content was completely written by one upload."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAY = "2026-01-01"
 
 @dataclass
 class Writer:
-    """An upload with ten staged rows of one day, which it writes batch by batch."""
+    """An upload with ten staged rows of one day that are written in batches."""
 
     db: Database
     scope: Scope

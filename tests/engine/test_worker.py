@@ -1,4 +1,4 @@
-"""The worker itself: what goes wrong in it does not stop it."""
+"""The worker itself: errors do not stop it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPTIONS = WorkerOptions(poll=timedelta(seconds=0.05), lease=timedelta(seconds=3)
 async def test_a_worker_continues_after_a_lock_timeout(
     ctx: Context, put: Put, query: Any, database_url: str, eventually: Any
 ) -> None:
-    """Its claim, its sweep and its announcer all meet the lock."""
+    """Its claim, its sweep and its announcer all wait for the lock."""
     impatient = Database(f"{database_url}&options=-c%20lock_timeout%3D50ms")
     name = database_url.split("/")[3].split("?")[0]
     query(f"ALTER DATABASE {name} SET lock_timeout = '50ms'")
@@ -139,7 +139,7 @@ COMPLETED = "SELECT 1 FROM data_uploads WHERE status = 'completed'"
 
 @contextlib.asynccontextmanager
 async def waiting(ctx: Context, poll: timedelta, eventually: Any, query: Any) -> AsyncIterator[None]:
-    """A worker that has found nothing to do, and listens."""
+    """A worker that is idle and listens."""
     stop = asyncio.Event()
     running = asyncio.create_task(Worker(ctx, replace(OPTIONS, poll=poll)).run(stop))
     try:

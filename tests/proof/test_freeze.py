@@ -1,4 +1,4 @@
-"""Workers frozen (SIGSTOP) past their lease: another one takes over; on waking the first one changes nothing."""
+"""Workers frozen (SIGSTOP) past their lease: another worker takes over; the first one wakes and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers killed (SIGKILL) around every commit of a load: the next worker ends it as if nothing had happened."""
+"""Workers killed (SIGKILL) around every commit of a load: the next worker completes it with the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Postgres itself restarted in the middle of a load: the worker lives on, and nothing is lost or done twice.
+"""Postgres is restarted during a load: the worker survives, and nothing is lost or done twice.
 
 An immediate stop is a crash. It empties the unlogged staging tables, and it undoes commits that did not wait for the
 disk; the server here writes those out so late that a crash undoes all of them.

@@ -1,4 +1,4 @@
-"""SIGTERM: a worker ends what it has in hand, hands the rest back and exits with 0; the next one goes on."""
+"""SIGTERM: a worker finishes its batch, releases the upload and exits with 0; the next worker continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every provider has to do, whatever it speaks. A new one adds a case, and no test."""
+"""The requirements of every provider. A new provider adds a case and no test."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_400_fails_permanently(
 async def test_a_401_and_a_403_fail_as_refused_access(
     case: Case, fake: FakeServer, provider: Provider, http: httpx.AsyncClient, status: int
 ) -> None:
-    fake.script(*[Fault.status(status)] * 3)  # one is not asked twice with the same token
+    fake.script(*[Fault.status(status)] * 3)  # the same token is not used twice
     outcomes = await provider.send(case.batch(fake), http)
 
     assert {(outcome.verdict, outcome.category) for outcome in outcomes} == {(Verdict.FAILED, Category.AUTH)}
@@ -168,7 +168,7 @@ async def test_rows_that_are_not_started_in_time_use_no_retry(
     assert len(fake.calls) == known + 1
     unsent = [each for each in outcomes if each.code == "NOT_SENT"]
     assert all(each.verdict is Verdict.RETRY for each in unsent)
-    # Unless the one request settled no row: such a call could come again without end.
+    # Unless the one request settled no row: such a call could be repeated without end.
     assert {each.counts for each in unsent} <= {len(unsent) == len(rows)}
 
 

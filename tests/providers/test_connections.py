@@ -1,4 +1,4 @@
-"""Connections to providers: each used again, none by two at once."""
+"""Connections to providers are reused, and never shared by two requests at the same time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_broken_connection_is_not_reused() -> None:
 
 
 async def test_a_connection_with_an_incomplete_response_is_not_reused() -> None:
-    """Whoever reads it may be interrupted at any point, also while it is closed."""
+    """A read may be interrupted at any point, also while the response is closed."""
     kept = Connections()
     with FakeMeta() as fake:
         async with Client(kept, httpx.Timeout(5)) as http:

@@ -1,4 +1,4 @@
-"""Addresses and numbers become the digests that providers match by."""
+"""Email addresses and phone numbers are hashed as the providers require."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fakes are servers: they keep lines open, take large bodies, misbehave when told to, and run alone."""
+"""The fakes are servers: they keep connections open, accept large bodies, fail when scripted, and run standalone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""google_ads against its fake, over sockets: what is sent, and what is made of every kind of answer."""
+"""google_ads against its fake, over sockets: the request, and the result of every kind of response."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def verdicts(outcomes: list[Outcome]) -> list[Verdict]:
     return [outcome.verdict for outcome in outcomes]
 
 
-# What is sent -------------------------------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------------------------
 
 
 async def test_the_request_is_what_googles_own_types_read(
@@ -129,7 +129,7 @@ async def test_google_checks_a_dry_run_and_stores_nothing(
     assert fake.accepted == {}
 
 
-# What is made of the answer -----------------------------------------------------------------------------------
+# Results of a response ----------------------------------------------------------------------------------------
 
 
 async def test_each_row_has_its_own_error_and_the_requests_id(
@@ -253,7 +253,7 @@ async def test_the_proof_is_the_header_or_the_failures_id_or_the_job(
     assert found == ["from-the-header", "from-the-failure", "job:77"]
 
 
-# The fake, and what the queue reads ------------------------------------------------------------------------
+# The fake, and the declaration of the provider --------------------------------------------------------------
 
 
 async def test_the_fake_uses_the_format_of_googles_own_types(

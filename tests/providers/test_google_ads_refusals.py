@@ -1,4 +1,4 @@
-"""google_ads and an answer to the whole request: quota, access, a 400, somebody on the way."""
+"""google_ads and errors of the whole request: quota, access, a 400, a proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""google_ads where one request is not enough: rows in each other's way, and no time for another."""
+"""google_ads with several requests for a batch: conflicting rows, large batches, and no time for another request."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ async def test_the_longest_response_of_google_is_read(
 
 
 def _spread(reply: Reply) -> Reply:
-    """As the real one writes it: indented, and with long sentences."""
+    """As Google writes it: indented, with long sentences."""
     for error in reply.body["partialFailureError"]["details"][0]["errors"]:
         error["message"] += "x" * 450
     raw = json.dumps(reply.body, indent=2).encode()

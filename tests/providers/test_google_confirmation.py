@@ -1,4 +1,4 @@
-"""What google_datamanager is told later of a request that it has a receipt for."""
+"""Confirmations of requests that Google Data Manager accepted earlier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""google_datamanager against its fake, over sockets: what is sent, the search for a bad event, the confirmation."""
+"""google_datamanager against its fake, over sockets: the request, the bisection for a bad event, the confirmation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from weighbridge.model.delivery import (
 from weighbridge.testing._google_datamanager import FakeGoogleDataManager
 from weighbridge.testing._server import Fault, ReceivedRequest
 
-CREDENTIALS = GOOGLE_ADS.credentials  # a site changes over with those that it has
+CREDENTIALS = GOOGLE_ADS.credentials  # a site that changes the provider keeps its credentials
 OK, RETRY, FAILED = Verdict.COMPLETED, Verdict.RETRY, Verdict.FAILED
 
 
@@ -50,7 +50,7 @@ def verdicts(outcomes: list[Outcome]) -> list[Verdict]:
     return [outcome.verdict for outcome in outcomes]
 
 
-# What is sent -------------------------------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------------------------
 
 
 async def test_the_request_is_what_googles_own_types_read(
@@ -233,7 +233,7 @@ async def test_a_failure_in_the_middle_keeps_the_accepted_rows_and_stops(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.silent = True
-    fake.refuse("order-3", "INVALID_FORMAT")  # 4 rows: refused; 0 and 1: taken; 2 and 3: trouble
+    fake.refuse("order-3", "INVALID_FORMAT")  # 4 rows: refused; 0 and 1: accepted; 2 and 3: temporary failure
     fake.script(Fault.slow(0), Fault.slow(0), Fault.status(429, retry_after=5))
     outcomes = await provider.send(case.batch(fake, 4), http)
 
@@ -320,7 +320,7 @@ async def test_a_refusal_in_an_unknown_format_causes_no_error(
     assert (outcome.verdict, outcome.code) == (FAILED, "INVALID_ARGUMENT")
 
 
-# The fake, and what the queue reads ------------------------------------------------------------------------
+# The fake, and the declaration of the provider --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The classification table: nothing that the installed google-ads wheel knows is left out of it."""
+"""The classification table contains every error of the installed google-ads wheel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def row(**more: object) -> Conversion:
 
 
 def of(*codes: str, **more: object) -> Outcome:
-    """What becomes of a row with these errors; "family.CODE", or a conversionUploadError."""
+    """The outcome of a row with these errors: "family.CODE", or a conversionUploadError."""
     errors = [
         GoogleError(family or "conversionUploadError", code)
         for family, _, code in (each.rpartition(".") for each in codes)

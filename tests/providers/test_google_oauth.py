@@ -14,7 +14,7 @@ from weighbridge.model.delivery import Category, ProviderRateLimitError, Provide
 from weighbridge.testing._google_oauth import FakeGoogle
 from weighbridge.testing._server import Fault
 
-# A site changes over with the credentials that it has.
+# A site that changes the provider keeps its credentials.
 CHANGED_OVER = replace(GOOGLE_DATAMANAGER, credentials=GOOGLE_ADS.credentials)
 
 

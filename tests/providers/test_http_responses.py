@@ -1,4 +1,4 @@
-"""What adapters share of HTTP."""
+"""The HTTP functions that all adapters share."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_a_redirect_is_not_followed(http: httpx.AsyncClient) -> None:
 
 
 class Endless(httpx.AsyncByteStream):
-    """A body that goes on and on, or that comes to a halt."""
+    """A body that never ends, or that stops in the middle."""
 
     def __init__(self, *, halts: bool = False) -> None:
         self.chunks, self._halts = 0, halts
@@ -261,7 +261,7 @@ def test_a_limit_of_all_sites_is_raised_even_if_some_rows_were_not_sent() -> Non
 
 
 class Picky:
-    """Refuses a part that has a bad row in it, and fails from some call on."""
+    """Refuses a part with a bad row, and fails from a given call on."""
 
     def __init__(self, *bad: int, fails_at: int | None = None) -> None:
         self.bad, self.fails_at = {f"order-{at}" for at in bad}, fails_at

@@ -1,4 +1,4 @@
-"""What is Meta's own."""
+"""Behaviour that only Meta has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def meta(fake: FakeMeta) -> MetaCapi:
 
 
 def saying(fake: FakeMeta, status: int, headers: dict[str, str] | None = None, **error: Any) -> None:
-    """The next request meets this error."""
+    """The next request gets this error."""
     fake.error = lambda call, _: Reply(status, {"error": error}, headers or {})  # type: ignore[method-assign]
     fake.script(Fault.status(status))
 
@@ -41,7 +41,7 @@ async def test_an_event_is_as_documented(fake: FakeMeta, meta: MetaCapi, http: h
 
     (call,) = fake.calls
     assert call.path == "/v25.0/1234567890/events"
-    assert call.query == {}  # an address is logged by everybody
+    assert call.query == {}  # URLs are written to logs
     assert call.body["access_token"] == "TOKENcanaryEAAB"
     assert "test_event_code" not in call.body
     assert row.clicked_at is not None

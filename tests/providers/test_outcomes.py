@@ -1,4 +1,4 @@
-"""What a provider said, as it is stored: whatever its words are."""
+"""The text of a provider's error, as it is stored."""
 
 from __future__ import annotations
 

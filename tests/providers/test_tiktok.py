@@ -1,4 +1,4 @@
-"""What is TikTok's own."""
+"""Behaviour that only TikTok has."""
 
 from __future__ import annotations
 

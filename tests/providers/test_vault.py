@@ -1,4 +1,4 @@
-"""The vault: what it gives back, to whom it gives nothing, and that nothing of it is ever to be seen."""
+"""The vault: decryption, refusal of foreign rows, and no secret in any output."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def opened(
     return dict(vault.unseal(site, provider, sealed))
 
 
-# What it gives back -----------------------------------------------------------------------------------------
+# Encryption and decryption ----------------------------------------------------------------------------------
 
 
-# Surrogates too: credentials come out of JSON, which may have them.
+# Surrogates too: credentials are read from JSON, which may contain them.
 @given(
     st.dictionaries(st.text(st.characters()), st.text(st.characters()), max_size=6),
     st.uuids(),
@@ -80,12 +80,12 @@ def test_only_strings_are_encrypted_and_the_error_has_only_the_name(value: objec
     assert CANARY not in everything_about(raised.value, since="seal")
 
 
-# Whose it is ------------------------------------------------------------------------------------------------
+# Site, provider and version of a row ------------------------------------------------------------------------
 
 
 @given(st.data())
 def test_a_row_is_decrypted_only_for_its_site_provider_and_version(data: st.DataObject) -> None:
-    # Providers that would be another's if the three were only put one behind the other.
+    # Names that would be ambiguous if the three values were only concatenated.
     providers = st.sampled_from(
         ["a", "a|1", "a|1|1", "|a", "a|", "", f"{SITE}|a", "google_ads", "google_ads|1"]
     )
@@ -168,7 +168,7 @@ def test_keys_rotate_old_then_both_then_new_alone() -> None:
     with pytest.raises(UnknownKey):
         opened(rotated)
     with pytest.raises(Tampered):
-        both.reseal(OTHER, "google_ads", SEALED)  # rotation is no way to launder a row
+        both.reseal(OTHER, "google_ads", SEALED)  # rotation must not make a tampered row valid
 
 
 def test_the_error_of_an_unknown_key_has_a_hint() -> None:
@@ -224,11 +224,11 @@ def test_the_error_of_a_wrong_key_names_the_variable_and_the_command_and_never_s
     assert repr(CANARY.encode()) not in shown
 
 
-# Nothing is to be seen --------------------------------------------------------------------------------------
+# No secret in output ----------------------------------------------------------------------------------------
 
 
 def everything_about(error: BaseException, since: str) -> str:
-    """All that an error could give away, also to one who prints the locals of its frames, from a function on."""
+    """All text that an error could disclose, including the locals of its frames, from a given function on."""
     told = [repr(error), str(error), repr(error.args), repr(vars(error))]
     while error is not None:
         assert error.__context__ is None  # hidden by `from None` is still carried

@@ -1,4 +1,4 @@
-"""What is a webhook's own: signatures, one message per conversion, and where it may go."""
+"""Behaviour that only webhooks have: signatures, one message per conversion, and the allowed URLs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture(autouse=True)
 def right_now() -> None:
-    """The package that verifies looks at the machine's clock, and takes nothing older than five minutes."""
+    """The verifying package uses the machine's clock, and accepts no message older than five minutes."""
     global NOW
     NOW = datetime.now(UTC)
 
@@ -216,7 +216,7 @@ async def test_an_unreachable_endpoint_does_not_delay_a_whole_batch(
     outcomes = await webhook.send(WEBHOOK.batch(fake, 40, now=NOW), hasty)
     assert {(each.verdict, each.code) for each in outcomes} == {(Verdict.RETRY, "TIMEOUT")}
     sent = [each.counts for each in outcomes].count(True)
-    assert MAX_FAILED_MESSAGES <= sent < AT_ONCE + MAX_FAILED_MESSAGES  # those on the way when it was clear
+    assert MAX_FAILED_MESSAGES <= sent < AT_ONCE + MAX_FAILED_MESSAGES  # the messages in flight at that time
     assert len(fake.calls) <= sent
 
 
@@ -224,7 +224,10 @@ async def test_no_message_is_started_that_would_exceed_the_time_of_the_call(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient
 ) -> None:
     outcomes = await webhook.send(WEBHOOK.batch(fake, 20, now=NOW, deadline=monotonic()), http)
-    assert (outcomes[0].verdict, outcomes[0].counts) == (Verdict.COMPLETED, True)  # one is always begun
+    assert (outcomes[0].verdict, outcomes[0].counts) == (
+        Verdict.COMPLETED,
+        True,
+    )  # one message is always started
     assert {(each.verdict, each.code, each.counts) for each in outcomes[1:]} == {
         (Verdict.RETRY, "NOT_SENT", False)
     }
@@ -265,7 +268,7 @@ async def test_a_dry_run_sends_nothing_and_reports_it(
     assert list(fake.calls) == []
 
 
-# Where it may go --------------------------------------------------------------------------------------------
+# Allowed URLs -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -322,7 +325,7 @@ async def test_a_host_name_that_resolves_differently_at_connection_time_is_refus
     fake: FakeWebhook, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def public(host: str) -> bool:
-        return True  # as it was when it was looked up
+        return True  # as at the first lookup
 
     monkeypatch.setattr(addresses, "is_public", public)
     (outcome,) = await Webhook().send(WEBHOOK.batch(fake, 1, now=NOW), http)

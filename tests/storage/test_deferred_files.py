@@ -33,7 +33,7 @@ def store(home: Path) -> Store:
 
 
 class Store:
-    """The folder of blobs, which can be put out of order: a file stands where the folder should be."""
+    """The folder of blobs, which can be made unusable: a file replaces the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -136,7 +136,7 @@ async def test_a_row_whose_commit_answer_was_lost_counts(
 
     async def lose_the_answer(tx: Any, deferral: Any) -> None:
         await defer(tx, deferral)
-        await tx.execute("COMMIT")  # what the server did; the client hears only of the lost connection
+        await tx.execute("COMMIT")  # the server committed; the client sees only the lost connection
         raise ConnectionError
 
     from weighbridge.uploads import receive as step
@@ -189,7 +189,7 @@ async def test_no_log_line_has_the_path_or_the_name(
 @settings(max_examples=100, deadline=None)
 @given(content=st.binary(min_size=1, max_size=5000))
 def test_sha256_hashing_is_deterministic(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A hundred runs. Whatever the pieces it comes in, the hash is that of the raw bytes."""
+    """A hundred runs: the hash is that of the raw bytes, whatever the size of the pieces."""
     from weighbridge.pipelines import BUILT_IN
     from weighbridge.uploads.receive import _ScratchWriter
 

@@ -1,4 +1,4 @@
-"""A file of a project that waits for the store: the project waits for it, and for nothing else."""
+"""A project waits for a file that is not stored yet, and for nothing else."""
 
 from __future__ import annotations
 

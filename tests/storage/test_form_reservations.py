@@ -1,4 +1,4 @@
-"""Bytes set aside while a form comes in: decided before they are read, given back where a file is refused."""
+"""Bytes reserved while a form is received: before they are read, and released if a file is refused."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_the_reservation_of_a_refused_file_is_available_to_the_next(
 async def test_each_of_several_files_over_the_quota_has_its_reason(
     narrow: httpx.AsyncClient, key: dict[str, str], query: Query
 ) -> None:
-    """Sent without a length: then nothing can be decided before the files are here."""
+    """Sent without a length: the quota can only be checked after the files were received."""
     made = narrow.build_request(
         "POST",
         "/api/uploads",
@@ -117,7 +117,7 @@ async def test_an_impossible_content_length_causes_no_server_error(
 async def test_the_status_of_a_refused_form_distinguishes_client_and_server_errors(
     narrow: httpx.AsyncClient, key: dict[str, str], app: App
 ) -> None:
-    """A client that reads 422 does not come again; of trouble of ours it should."""
+    """A client does not retry after 422; after a failure of the server it should."""
     picture = b"\x89PNG\r\n\x1a\n" + bytes(100)
     answer = await form(narrow, key, ("a.png", picture), ("b.csv", b""))
     assert (answer.status_code, answer.json()["error"]) == (422, "nothing_accepted")
@@ -132,7 +132,7 @@ async def test_the_status_of_a_refused_form_distinguishes_client_and_server_erro
 async def test_a_failing_store_is_called_once_in_a_request_of_many_files(
     narrow: httpx.AsyncClient, key: dict[str, str], app: App
 ) -> None:
-    """One that hangs would take its time for each."""
+    """A hanging store would need its timeout for each file."""
     asked = 0
     put = app.ctx.blobs.put
 

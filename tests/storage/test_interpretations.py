@@ -1,4 +1,4 @@
-"""Interpretations: stored files that are read again at somebody's request, counted and limited by user."""
+"""Interpretations: stored files that a user has read again, counted and limited by user."""
 
 # ruff: noqa: F811 (fixtures are imported, then asked for by name)
 

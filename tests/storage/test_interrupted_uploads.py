@@ -1,4 +1,4 @@
-"""Resumable upload on bad lines and bad days: requests that hang, locks, a database that is away, crashes."""
+"""Resumable upload with failures: hanging requests, locks, an unavailable database, crashes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def lying(home: Path) -> Callable[[], list[str]]:
 
 
 class Line:
-    """The body of a request whose sender falls silent, until it goes on or its line breaks."""
+    """The body of a request whose sender pauses, until it continues or the connection breaks."""
 
     def __init__(self, *chunks: bytes) -> None:
         self.chunks = chunks
@@ -138,13 +138,13 @@ async def test_a_file_locked_by_another_process_is_423(sender: Sender, ctx: Cont
     assert (await file.patch(CSV[9:], 9)).headers["weighbridge-status"] == "pending"
 
 
-# The database is away at the end -------------------------------------------------------------------------------
+# The database is unavailable at the end ------------------------------------------------------------------------
 
 
 async def test_a_complete_file_is_received_once_the_database_is_back(
     sender: Sender, ctx: Context, query: Query, lying: Callable[[], list[str]]
 ) -> None:
-    """The store has it by then, and has moved it away: nothing may be lost, and nothing doubled."""
+    """The store has already moved the file: it must be neither lost nor stored twice."""
     file = await sender.begin(len(CSV), force="true")
     query(AWAY)
     answer = await file.patch(CSV, 0)
@@ -186,7 +186,7 @@ async def test_a_file_that_waits_for_intake_does_not_expire(
 
 
 async def test_a_later_refusal_by_intake_is_reported(sender: Sender, ctx: Context, query: Query) -> None:
-    """The worker ends it, and nobody is there to hear it: GET and HEAD say it."""
+    """The worker completes the file without an open request: GET and HEAD return the result."""
     content = b"\x89PNG\r\n\x1a\n" + bytes(20)
     file = await sender.begin(len(content))
     await file.patch(content[:10], 0)
@@ -200,7 +200,7 @@ async def test_a_later_refusal_by_intake_is_reported(sender: Sender, ctx: Contex
 async def test_a_file_becomes_one_upload_however_often_it_is_finished(
     sender: Sender, ctx: Context, query: Query
 ) -> None:
-    """With force=true no dedupe stands behind it: only the row, in the transaction that records the upload."""
+    """With force=true there is no dedupe: only the row prevents a second upload, in the same transaction."""
     file = await sender.begin(len(CSV), force="true")
     query(AWAY)
     await file.patch(CSV, 0)
@@ -212,7 +212,7 @@ async def test_a_file_becomes_one_upload_however_often_it_is_finished(
     part.close()
     part.path.write_bytes(CSV)  # as if it had died before it could clean up
     with parts.lock(ctx.spool, file.id) as again, pytest.raises(RequestRefused):
-        await resumable.finish(ctx, upload, again)  # somebody who has not seen that it ended
+        await resumable.finish(ctx, upload, again)  # a client that did not receive the result
     assert query("SELECT count(*) FROM data_uploads") == [(1,)]
     assert (await file.ask("HEAD")).status_code == 200
 

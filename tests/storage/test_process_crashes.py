@@ -1,4 +1,4 @@
-"""The queue, from outside: whoever dies, and on whichever machine, no file is left behind or stored twice."""
+"""The queue, from outside: after a crash of any process on any machine, every file is stored once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Settled = Callable[[UUID | str], None]
 
 @contextmanager
 def in_the_way(url: str, statement: str) -> Iterator[None]:
-    """A transaction that others wait for, gone in the end."""
+    """A transaction that others wait for, rolled back at the end."""
     with psycopg.connect(url, application_name="test") as connection:
         connection.execute(statement)  # type: ignore[call-overload]
         yield
@@ -91,7 +91,7 @@ def test_a_machine_does_not_touch_the_files_of_another_machine(
     until(lambda: query(done, (mine["upload_id"],)))
 
 
-# Processes that die -------------------------------------------------------------------------------------------
+# Processes that crash -----------------------------------------------------------------------------------------
 
 
 def test_an_api_killed_between_file_and_row_leaves_a_file_that_the_sweep_removes(
@@ -113,14 +113,14 @@ def test_an_api_killed_between_file_and_row_leaves_a_file_that_the_sweep_removes
     os.utime(other, (long_ago, long_ago))
     worker = site.start()
     until(lambda: not other.exists())
-    assert site.waiting == [left]  # it may be one whose row is about to come
+    assert site.waiting == [left]  # its row may be inserted soon
     worker.kill()
     os.utime(left, (long_ago, long_ago))
     site.start()
     until(lambda: site.waiting == [])
     line.mend()
     site.start("api")
-    assert site.send(FILE).status_code == 201  # nothing of it is in the way
+    assert site.send(FILE).status_code == 201  # nothing of it blocks the next file
 
 
 def test_the_replay_of_a_killed_worker_is_taken_over(

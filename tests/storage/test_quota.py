@@ -1,4 +1,4 @@
-"""FU-136: what may be stored, decided before the bytes come, and never passed by many at once."""
+"""FU-136: the quota is checked before the bytes are received, and concurrent uploads never exceed it."""
 
 # ruff: noqa: F811 (fixtures are imported, then asked for by name)
 
@@ -127,7 +127,7 @@ async def test_files_that_wait_for_the_store_count_until_they_are_given_up(
         ({"user": Allowance(month=2**20)}, "Monthly storage quota reached: this user has used 1 KB of 1 MB this", True),
         ({"workspace": Allowance(total=2**20)}, "Storage quota reached: this workspace has 1 KB of 1 MB", False),
         ({"user": Allowance(total=2**20)}, "Storage quota reached: this user has 1 KB of 1 MB", False),
-        # Where both are in the way, the one for which waiting does not help.
+        # If both limits are exceeded, the error names the one that waiting does not change.
         ({"user": Allowance(2**20, 2**20)}, "Storage quota reached: this user has", False),
     ],
 )  # fmt: skip
@@ -163,7 +163,7 @@ async def test_the_monthly_usage_is_reset_and_the_total_is_not(
     await quota.reserve(ctx, checked, 500, uuid4())
 
 
-# Limits of one's own -----------------------------------------------------------------------------------------
+# Limits of a workspace or user -------------------------------------------------------------------------------
 
 
 async def test_a_workspace_or_user_can_have_its_own_limits(limited: Limited, checked: Checked) -> None:
@@ -243,7 +243,7 @@ async def test_concurrent_reservations_are_granted_exactly_up_to_the_limit(
 async def test_concurrent_uploads_are_stored_exactly_up_to_the_limit(
     limited: Limited, workspace: UUID, query: Any
 ) -> None:
-    """All the way: some are counted while others ask."""
+    """The whole intake: some uploads are counted while others reserve."""
     ctx = limited(workspace=Allowance(total=7 * len(CSV)))
 
     async def one(n: int) -> bool:
@@ -265,12 +265,14 @@ async def test_a_file_that_is_being_counted_is_always_either_reserved_or_used(
     await quota.reserve(ctx, checked, 1000, grant)
     async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
         await quota.count(tx, uuid4(), None, 1000, "s3://b/x", grant)
-        await refusal(ctx, checked, 1)  # not committed yet: still reserved; and nobody waits for the other
+        await refusal(
+            ctx, checked, 1
+        )  # not committed yet: still reserved; and neither transaction waits for the other
     await refusal(ctx, checked, 1)
     assert query("SELECT FROM weighbridge.storage_reservations") == []
 
 
-# What is told ------------------------------------------------------------------------------------------------
+# Events and figures ------------------------------------------------------------------------------------------
 
 
 async def test_the_event_is_sent_once_a_month_for_each_limit(
@@ -371,7 +373,7 @@ async def test_usage_over_http(
         "limits": {"month_bytes": None, "total_bytes": 5000},
     }  # fmt: skip
     assert (second["user_id"], second["total_bytes"]) == (str(user), len(CSV))
-    clock.forward(until_next_month(query))  # nobody has called since
+    clock.forward(until_next_month(query))  # no call since then
     told = (await client.get("/api/usage", headers=key)).json()
     assert (told["month_bytes"], told["users"][0]["month_bytes"], told["total_bytes"]) == (
         0,

@@ -146,10 +146,10 @@ async def test_unreferenced_blobs_are_orphans_once_no_upload_of_them_can_be_in_p
     for found in (await one(ctx, workspace, dry=True, remove_orphans=True), await one(ctx, workspace)):
         assert (found.orphans, found.removed) == (((f"{today}/{'e' * 64}", 6),), 0)
         assert path.exists()
-    # Of a workspace that the database has never heard of: they may be another database's.
+    # Blobs of an unknown workspace: they may belong to another database.
     [found] = await recount(ctx, None, remove_orphans=True)
     assert (found.workspace_id, found.removed, path.exists()) == (workspace, 0, True)
-    found = await one(ctx, workspace, remove_orphans=True)  # unless somebody says which
+    found = await one(ctx, workspace, remove_orphans=True)  # unless the workspace is given
     assert (found.workspace_id, found.removed) == (workspace, 1)
     assert not path.exists()
     assert await recount(ctx, None) == []
@@ -201,7 +201,7 @@ async def test_a_blob_stored_during_the_listing_is_not_reported_as_missing(
 async def test_a_blob_replayed_during_the_listing_is_not_reported_as_missing(
     ctx: Context, workspace: UUID, query: Any
 ) -> None:
-    """It came long before, so only the second look can tell."""
+    """It was received long before, so only the second check can show it."""
     received = await send(ctx, workspace)
     path = path_of(ctx, received.upload_id, query)
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Files that wait are stored when the store is back, once, and never lost on the way (FU-130)."""
+"""Waiting files are stored once when the store is back, and never lost (FU-130)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_each_failure_lengthens_the_pause_and_the_last_one_leaves_the_file
     assert (event["queue_id"], event["retry_count"]) == (str(received.queue_id), 5)
     assert str(ctx.spool.folder) not in str(event)
 
-    # The operator mends the store and tries it again, by the queue's id or by the upload's.
+    # The operator fixes the store and retries the file, by the id of the queue or of the upload.
     store.works()
     await step.retry_now(ctx.db, received.queue_id, "me")
     assert await pass_(ctx) == 1
@@ -159,7 +159,7 @@ async def test_a_dropped_file_is_deleted_and_its_retry_is_refused_with_the_reaso
     assert (refusal.value.status, refusal.value.code) == (409, "not_stored")
     with pytest.raises(RequestRefused, match="There is no waiting file"):
         await step.drop(ctx, received.queue_id, "me")
-    again = await send(source_batch_id="march")  # the way is free, by content and by name
+    again = await send(source_batch_id="march")  # no conflict, by content or by name
     assert (again.upload_id != received.upload_id, again.duplicate) == (True, False)
 
 
@@ -318,7 +318,7 @@ async def test_a_file_whose_bytes_changed_while_it_waited_is_left_to_an_operator
 async def test_the_copy_stays_until_the_store_has_the_same_bytes(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
-    """A store that keeps other bytes than it was given: the real one, with a hand in it right after each write."""
+    """A store with other bytes than it was given: the real store, changed right after each write."""
     store.fails()
     received = await send()
     store.works()
@@ -348,7 +348,7 @@ async def test_the_copy_stays_until_the_store_has_the_same_bytes(
 async def test_the_same_bytes_sent_again_are_stored_for_the_waiting_upload(
     ctx: Context, store: Store, send: Any, run: Run, query: Query
 ) -> None:
-    """Perhaps on a machine that never comes back; whoever has the bytes need not wait for it."""
+    """The waiting copy may be on a machine that is lost; a second upload of the bytes need not wait for it."""
     store.fails()
     first = await send()
     store.works()

@@ -1,4 +1,4 @@
-"""A real tus client (tuspy), a real service in a process of its own, and a line between them that is cut."""
+"""A real tus client (tuspy), a real service in its own process, and a connection between them that breaks."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Service:
         return row and row[0]
 
     def received(self, workspace: UUID) -> int:
-        """How much of the workspace's file has been noted."""
+        """The recorded bytes of the workspace's file."""
         return int(
             self.ask("SELECT received FROM weighbridge.resumable_uploads WHERE workspace_id = %s", workspace)
             or 0
@@ -148,7 +148,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(service: Service, export: Path) -> tuple[Any, ...]:
-    """What comes of the same file in one request over a good line."""
+    """The result of the same file in one request over a good connection."""
     workspace = uuid4()
     with export.open("rb") as file:
         sent = httpx.post(
@@ -222,7 +222,7 @@ def test_an_upload_continues_where_it_was_after_the_service_restarts(
 def test_a_client_that_reconnects_before_the_server_notices_does_not_wait(
     service: Service, line: Proxy, export: Path, plain: tuple[Any, ...], workspace: UUID
 ) -> None:
-    """The line hangs: to the server the old connection is as alive as ever."""
+    """The connection hangs: for the server it is still open."""
     sending = uploader(line, service.key(workspace), export)
     line.hang(after=9_000_000)
     stuck = threading.Thread(target=lambda: _given_up(sending), daemon=True)

@@ -1,4 +1,4 @@
-"""How long files are kept: a blob goes when every upload that names it has long ended, never under one that has not."""
+"""Retention: a blob is removed when the retention period of all its uploads is over, and never before."""
 
 # ruff: noqa: F811 (fixtures are imported, then asked for by name)
 
@@ -120,7 +120,7 @@ async def test_a_blob_is_kept_until_the_retention_period_of_its_last_upload_is_o
 async def test_a_retention_of_one_day_is_two_days_while_an_upload_may_be_in_progress(
     ctx: Context, workspace: UUID, run: Run, query: Any, clock: Any
 ) -> None:
-    """One that came a moment before midnight has the key of that day, and is recorded after it."""
+    """A file received just before midnight has the key of that day, and is recorded after midnight."""
     daily = replace(ctx, limits=replace(ctx.limits, blob_days=1))
     ((left,),) = query(
         "SELECT date_trunc('day', weighbridge.now() AT TIME ZONE 'UTC') + interval '1 day 1 minute'"
@@ -137,7 +137,7 @@ async def test_a_retention_of_one_day_is_two_days_while_an_upload_may_be_in_prog
 async def test_the_blob_of_a_waiting_file_is_kept(
     kept: Context, workspace: UUID, run: Run, query: Any, clock: Any
 ) -> None:
-    """It was to be stored under the key of the day on which it came; its replay must not be undone."""
+    """It is stored under the key of the day on which it was received; its replay must not be undone."""
     upload_id = await ended(kept, workspace, run)
     [(url,)] = query("SELECT file_url FROM data_uploads")
     object_path = url.partition(str(workspace))[1] + url.partition(str(workspace))[2]
@@ -153,7 +153,7 @@ async def test_the_blob_of_a_waiting_file_is_kept(
     assert query("SELECT storage_status FROM data_uploads WHERE id = %s", (upload_id,)) == [("removed",)]
 
 
-# An operator at that very moment -----------------------------------------------------------------------------
+# Concurrent retries by an operator ---------------------------------------------------------------------------
 
 
 async def test_an_upload_that_is_being_reopened_keeps_its_blob(
@@ -242,7 +242,7 @@ async def test_an_upload_whose_file_is_removed_cannot_be_retried_and_the_error_s
     assert (rejects.status_code, "x,y,z" in rejects.text) == (200, True)  # kept in the database
 
 
-# Who dies in between -----------------------------------------------------------------------------------------
+# Crashes during a removal ------------------------------------------------------------------------------------
 
 
 class Dying:

@@ -1,4 +1,4 @@
-"""`weighbridge storage list|retry|drop`, as an operator meets them."""
+"""`weighbridge storage list|retry|drop`, at the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weighbridge.uploads.receive import Received, receive
 
 
 def sent(url: str, home: Path, workspace: UUID, *contents: bytes) -> list[Received]:
-    configure("critical")  # what it logs is not what a command prints
+    configure("critical")  # log lines are not part of the output
 
     async def send() -> list[Received]:
         async with open_app(read(home=home, DATABASE_URL=url)) as app:
@@ -108,12 +108,12 @@ def test_a_file_is_dropped_after_a_confirmation(
     [received] = sent(database_url, home, workspace, CSV)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     asked = main("storage", "drop", received.queue_id)
-    assert asked.code == 1  # nobody said yes
+    assert asked.code == 1  # not confirmed
     assert query("SELECT count(*) FROM upload_queue") == [(1,)]
     done = main("storage", "drop", received.queue_id, "--yes", "--json")
     assert done.json == [{"queue_id": str(received.queue_id), "dropped": True}]
     assert query("SELECT status, error_code FROM data_uploads") == [("failed", "STORAGE_DROPPED")]
-    assert query("SELECT 1 FROM weighbridge.alerts") == []  # whoever dropped it knows
+    assert query("SELECT 1 FROM weighbridge.alerts") == []  # the operator who dropped it knows
     assert list(home.glob(f"queue/*/{received.queue_id}")) == []
     again = main("storage", "drop", received.queue_id, "--yes")
     assert (again.code, "There is no waiting file" in again.err) == (1, True)

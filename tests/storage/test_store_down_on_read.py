@@ -1,4 +1,4 @@
-"""A bucket that is down when a stored file is to be read: its upload waits for it, and goes on."""
+"""A bucket is down when a stored file is to be read: the upload waits, then continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket that fails: the file stays where it was, once, and the reason is one that passes."""
+"""A bucket that fails: the file stays in place, once, and the failure is temporary."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def a_key() -> str:
 
 @pytest.fixture
 def store(s3: S3, line: Proxy, home: Path, monkeypatch: pytest.MonkeyPatch) -> Blobs:
-    """The bucket, over a line that can be spoiled."""
+    """The bucket, over a connection that can fail."""
     return reached(s3, line.port, home, monkeypatch)
 
 
 @pytest.fixture
 def full(small_s3: S3, home: Path, monkeypatch: pytest.MonkeyPatch) -> Blobs:
-    """A bucket without room."""
+    """A bucket without space."""
     small_s3.fill()
     return reached(small_s3, small_s3.port, home, monkeypatch)
 
@@ -90,7 +90,7 @@ async def test_a_file_is_kept_when_the_store_is_killed_and_stored_when_it_is_bac
     line.mend()
     with pytest.raises(RetryLater, match="cannot be used now"):
         await putting
-    with pytest.raises(RetryLater):  # nobody there at all
+    with pytest.raises(RetryLater):  # no server at all
         await store.put(key, file)
     assert file.stat().st_size == size
     s3.start()
@@ -159,7 +159,7 @@ async def test_a_store_that_answers_503_is_called_once(
 async def test_a_part_that_is_refused_is_not_sent_again(
     line: Proxy, store: Blobs, make_file: MakeFile
 ) -> None:
-    """What it asks for afterwards is only that the other parts be forgotten."""
+    """Its only later request aborts the other parts."""
     file = make_file(LARGE)
     line.hang(after=LARGE // 2)
     putting = asyncio.create_task(store.put(a_key(), file))
@@ -245,7 +245,7 @@ asyncio.run(open_store(sys.argv[1], Path(".")).put(sys.argv[2], Path(sys.argv[3]
 
 
 async def test_a_process_can_exit_right_after_it_stored_a_file(s3: S3, store: Blobs, tmp_path: Path) -> None:
-    """obstore's own threads brought down one in six."""
+    """The threads of obstore crashed one process in six."""
     file = tmp_path / "file"
     file.write_bytes(b"x" * SMALL)
 

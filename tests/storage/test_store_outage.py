@@ -1,4 +1,4 @@
-"""The store, from outside: whatever happens to it, no upload is lost and none counts twice."""
+"""The store, from outside: after any failure of the store, no upload is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_healthy_store_stores_the_file_at_once(
 def test_it_007_upload_queue_retry(
     site: Site, s3: S3, line: Proxy, clock: Clock, query: Query, settled: Settled, workspace: UUID, path: str
 ) -> None:
-    """The store is killed in the middle of an upload → queued → it is back → stored, and the upload goes its way."""
+    """The store is killed during an upload → queued → it is back → stored, and the upload continues."""
     site.start()
     line.hang(after=len(FILE) // 2)
     sending = site.sending(FILE, path)
@@ -226,7 +226,7 @@ def test_after_the_last_retry_file_and_row_wait_for_an_operator(
 
 
 def command(site: Site, *arguments: str) -> str:
-    """What a command on that machine says; never where the files wait."""
+    """The output of a command on that machine; it never has the path of waiting files."""
     done = subprocess.run(
         [prefork.command(), *arguments],
         env=site.environment,

@@ -34,7 +34,7 @@ def parts(home: Path) -> Callable[[], list[str]]:
     return lambda: sorted(path.name for path in home.glob("queue/*/files/*"))
 
 
-# What the server says of itself --------------------------------------------------------------------------------
+# OPTIONS and versions ------------------------------------------------------------------------------------------
 
 
 async def test_options_reports_the_protocol_without_a_key(client: httpx.AsyncClient) -> None:
@@ -251,7 +251,7 @@ async def test_a_file_that_the_store_cannot_take_waits_for_it(
     assert parts() == []
 
 
-# What becomes of those that nobody ends ------------------------------------------------------------------------
+# Files that are never completed ----------------------------------------------------------------------------------
 
 
 async def test_a_file_expires_after_its_last_part(
@@ -308,7 +308,7 @@ async def test_another_workspace_sees_nothing(sender: Sender, make_key: MakeKey)
 async def test_a_file_belongs_to_the_machine_that_gets_its_first_bytes(
     sender: Sender, query: Query, ctx: Context, parts: Callable[[], list[str]]
 ) -> None:
-    """A load balancer that goes by the path sends the POST anywhere, and everything else to one machine."""
+    """A load balancer that routes by path sends the POST to any machine, and every other request to one machine."""
     file, moved = await sender.begin(len(CSV)), await sender.begin(len(CSV))
     query("UPDATE weighbridge.resumable_uploads SET spool_id = gen_random_uuid()")
     assert await file.offset() == 0

@@ -1,4 +1,4 @@
-"""What is refused before a byte of a resumable upload is sent, and what is set aside for one that is not."""
+"""The creation of a resumable upload: refusals before any byte is sent, and the reservation of its bytes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_file_over_the_quota_is_refused_at_creation(
     refused = await sender.create(600)
     assert (refused.status_code, refused.json()["error"]) == (413, "STORAGE_QUOTA_EXCEEDED")
     assert query("SELECT count(*) FROM weighbridge.resumable_uploads") == [(1,)]
-    await first.ask("DELETE")  # which gives back what was set aside
+    await first.ask("DELETE")  # which releases the reservation
     second = await sender.begin(600)
     clock.forward(hours=20)
     await second.patch(CSV[:9], 0)  # holds it for another day
@@ -110,7 +110,7 @@ async def test_invalid_characters_of_a_name_are_removed(sender: Sender, query: Q
 async def test_a_file_that_receives_a_part_while_it_expires_is_kept(
     sender: Sender, ctx: Context, query: Query, clock: Clock
 ) -> None:
-    """The row is looked at again in the statement that removes it."""
+    """The statement that removes the row checks it again."""
     file = await sender.begin(len(CSV))
     await file.patch(CSV[:9], 0)
     clock.forward(hours=25)

@@ -1,4 +1,4 @@
-"""The folder where files wait: what is not there is not always lost, and what is there is not always ours."""
+"""The folder of waiting files: a missing file is not always lost, and a file in it is not always ours."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG_AGO = time.time() - 24 * 3600
 
 
 async def test_a_file_received_slowly_is_new_when_it_is_queued(ctx: Context, tmp_path: Path) -> None:
-    """The sweep goes by its age, and its row is not there yet."""
+    """The sweep uses the age of a file, and its row does not exist yet."""
     file = tmp_path / "slow"
     file.write_bytes(CSV)
     os.utime(file, (LONG_AGO, LONG_AGO))
@@ -79,7 +79,7 @@ async def test_an_unmounted_disk_loses_no_file(
 async def test_a_copy_of_the_folder_is_another_folder(
     ctx: Context, store: Store, send: Any, query: Query
 ) -> None:
-    """An image of a machine, started beside it: it must not take for lost what lies in the original."""
+    """A second machine from the same image: it must not treat the files of the original as lost."""
     store.fails()
     copied = ctx.spool.folder.parent / "copied" / ctx.spool.folder.name
     shutil.copytree(ctx.spool.folder, copied)
@@ -95,7 +95,7 @@ async def test_a_copy_of_the_folder_is_another_folder(
 async def test_no_file_is_queued_in_a_replaced_folder(
     ctx: Context, store: Store, send: Any, query: Query
 ) -> None:
-    """A new process would give it another name, and nobody would find the file there."""
+    """A new process would give the folder another id, and the file would not be found."""
     store.fails()
     ctx.spool.folder.rename(ctx.spool.folder.with_name("away"))
     with pytest.raises(RequestRefused, match="Unable to persist upload retry"):
@@ -116,7 +116,7 @@ async def test_two_databases_have_separate_folders(ctx: Context, tmp_path: Path)
 
 
 async def test_foreign_files_are_not_removed(ctx: Context) -> None:
-    """UPLOAD_QUEUE_DIR may be any folder; and some file systems have folders of their own everywhere."""
+    """UPLOAD_QUEUE_DIR may be any folder, and some file systems add their own folders."""
     root = ctx.spool.folder.parent
     (root / ".bashrc").write_text("mine")
     (ctx.spool.folder / ".snapshot").mkdir()

@@ -1,4 +1,4 @@
-"""What is counted: the counters, moved by functions alone, exact under concurrency and when the month turns."""
+"""Storage counters: changed only by functions, exact under concurrency and at the change of the month."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_a_removed_file_leaves_the_total_and_stays_in_its_month(
     assert query(USAGE)[0][:3] == (0, 0, 742)
 
 
-# Only functions move them ------------------------------------------------------------------------------------
+# Only functions change the counters --------------------------------------------------------------------------
 
 
 MOVES_OF_COUNTERS = [
@@ -169,7 +169,7 @@ async def test_the_month_changes_in_utc_whatever_the_time_zone_of_the_session(
 async def test_a_transaction_from_before_the_month_change_does_not_undo_it(
     db: Database, database_url: str, workspace: UUID, query: Any, clock: Any
 ) -> None:
-    """It waits for the row while another, who came after midnight, begins the new month."""
+    """It waits for the row while a later transaction, after midnight, starts the new month."""
     await increment(db, workspace, DEFAULT_USER, 700)
     asks = "SELECT set_config('weighbridge.workspace_id', %s, false)"
     async with (
@@ -204,7 +204,7 @@ STEPS = st.lists(
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_the_counters_agree_with_a_model(database_url: str, steps: list[tuple[str, int, int]]) -> None:
-    """Any sequence of files stored and removed, readings and months, against a model of three lines each."""
+    """Any sequence of stored and removed files, reads and months, compared with a small model."""
     workspace = uuid4()
     users = [uuid4() for _ in range(3)]
     held: list[list[int]] = [[], [], []]
@@ -318,7 +318,7 @@ async def test_a_failure_to_count_is_logged_and_blocks_nothing(
     query("ALTER TABLE storage_usage DROP CONSTRAINT broken")  # what the recount finds: test_recount.py
 
 
-# What was there before, and what is told ---------------------------------------------------------------------
+# Figures and moved stores ------------------------------------------------------------------------------------
 
 
 async def test_the_gauge_is_the_sum_of_the_stored_bytes(app: App, workspace: UUID) -> None:
