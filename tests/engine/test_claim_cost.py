@@ -18,7 +18,9 @@ INDEXES = (
 )
 
 
-def test_a_claim_reads_few_pages_with_a_million_finished_uploads(database_url: str, workspace: UUID) -> None:
+def test_the_claim_touches_a_handful_of_pages_with_a_million_finished_uploads(
+    database_url: str, workspace: UUID
+) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         made = [
             connection.execute("SELECT pg_get_indexdef(%s::regclass)", (name,)).fetchone() for name in INDEXES
