@@ -70,7 +70,7 @@ def landed(standing: Any, groups: Any, query: Query, eventually: Eventually) -> 
     return landed
 
 
-async def test_a_file_that_comes_while_the_run_groups(
+async def test_a_file_received_while_the_run_groups(
     send: Send, start: Any, landed: Any, query: Query, standing: Any,
     transaction: Transaction, waited_for: WaitedFor, eventually: Eventually,
 ) -> None:  # fmt: skip
@@ -86,7 +86,7 @@ async def test_a_file_that_comes_while_the_run_groups(
     assert (await standing()).groupings == 2
 
 
-async def test_a_file_that_comes_between_the_last_look_and_the_release(
+async def test_a_file_received_between_the_last_poll_and_the_release(
     send: Send, start: Any, landed: Any, query: Query, standing: Any,
     transaction: Transaction, waited_for: WaitedFor, eventually: Eventually,
 ) -> None:  # fmt: skip
@@ -103,7 +103,7 @@ async def test_a_file_that_comes_between_the_last_look_and_the_release(
     assert query(RUNS) == [("done",)]
 
 
-async def test_a_file_that_is_handed_over_from_the_grouping_to_the_release(
+async def test_a_file_recorded_between_the_grouping_and_the_release(
     send: Send, start: Any, landed: Any, query: Query,
     transaction: Transaction, waited_for: WaitedFor, eventually: Eventually,
 ) -> None:  # fmt: skip
@@ -121,7 +121,7 @@ async def test_a_file_that_is_handed_over_from_the_grouping_to_the_release(
 
 
 @pytest.mark.parametrize("at", ["a file", "its grouping", "its release"])
-async def test_a_file_that_comes_when_the_runner_is_stopped(
+async def test_a_file_received_when_the_runner_is_stopped(
     send: Send, start: Any, landed: Any, at: str,
     transaction: Transaction, waited_for: WaitedFor, eventually: Eventually,
 ) -> None:  # fmt: skip
