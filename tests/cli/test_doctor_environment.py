@@ -62,7 +62,7 @@ def test_without_sending_an_address_is_only_read(main: Command, webhook: tuple[s
     assert (done.code, heard) == (0, [])
 
 
-def test_a_wrong_address_is_told_by_its_number_and_never_shown(
+def test_a_wrong_alert_url_is_reported_by_its_number_and_never_shown(
     weighbridge: Command, webhook: tuple[str, list[bytes]]
 ) -> None:
     address, heard = webhook
@@ -119,7 +119,7 @@ def test_the_command_that_makes_a_key_makes_a_good_one(main: Command) -> None:
         (100 * GB, 1000 * GB, CheckStatus.OK),
     ],
 )
-def test_a_full_disk_is_told_before_it_is_full(free: int, total: int, status: CheckStatus) -> None:
+def test_a_disk_is_reported_before_it_is_full(free: int, total: int, status: CheckStatus) -> None:
     assert check_space(free, total) == status
 
 
@@ -139,7 +139,7 @@ def test_clocks_may_differ_by_two_seconds_besides_the_round_trip(
     assert check_skew(Skew(seconds, doubt)).status == status
 
 
-def test_a_file_store_that_cannot_be_used_is_told(main: Command, tmp_path: Path) -> None:
+def test_an_unusable_file_store_is_reported(main: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for url, words in (
         (tmp_path / "file", "The file store cannot be used now"),
@@ -167,27 +167,27 @@ def test_a_bucket_is_tried_and_left_empty(main: Command, bucket: str) -> None:  
     assert statuses(gone, "failed") == {"file store"}
 
 
-def test_a_home_that_cannot_be_written_is_told(main: Command, tmp_path: Path) -> None:
+def test_a_home_folder_without_write_access_is_reported(main: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = main("doctor", "--json", WEIGHBRIDGE_HOME=str(tmp_path / "file"))
     assert {"home", "queue folder", "file store"} == statuses(done, "failed")
     assert "Weighbridge cannot write to" in found(done, "home")["found"]
 
 
-def test_wrong_settings_are_told_and_nothing_else_is_tried(main: Command) -> None:
+def test_wrong_settings_are_reported_and_no_other_check_runs(main: Command) -> None:
     done = main("doctor", "--json", WEIGHBRIDGE_PORT="high")
     assert done.code == 1
     assert [check["name"] for check in done.json["checks"]] == ["settings"]
     assert "WEIGHBRIDGE_PORT: input should be a valid integer" in done.json["checks"][0]["found"]
 
 
-def test_a_module_that_cannot_be_found_is_told(main: Command) -> None:
+def test_a_missing_module_is_reported(main: Command) -> None:
     done = main("doctor", "--json", WEIGHBRIDGE_PIPELINES="no.such")
     assert statuses(done, "failed") == {"pipelines"}
     assert "cannot import 'no.such'" in found(done, "pipelines")["found"]
 
 
-def test_another_timeout_than_s3s_is_told(main: Command) -> None:
+def test_a_timeout_that_differs_from_the_specified_one_is_reported(main: Command) -> None:
     done = main("doctor", "--json", WEIGHBRIDGE_PROCESSING_TIMEOUT_HOURS="3")
     assert (done.code, found(done, "processing timeout")["status"]) == (0, "warning")
     assert "after 3 hours" in found(done, "processing timeout")["found"]

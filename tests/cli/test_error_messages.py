@@ -32,7 +32,7 @@ def sentence(done: Ended) -> str:
         ("no_such", "postgres", 'role "no_such" does not exist'),
     ],
 )
-def test_what_a_server_answers_is_told_without_the_password(
+def test_the_error_of_a_server_is_shown_without_the_password(
     main: Command, postgres: str, user: str, database: str, answer: str
 ) -> None:
     _, _, host = postgres.partition("?")
@@ -41,13 +41,13 @@ def test_what_a_server_answers_is_told_without_the_password(
 
 
 @pytest.mark.parametrize("url", ["garbage", "mysql://u:hunter2@h/x", "postgresql://u:hunter2%zz@h/x"])
-def test_what_is_no_address_is_told_without_quoting_it(main: Command, url: str) -> None:
+def test_an_invalid_url_is_reported_without_quoting_it(main: Command, url: str) -> None:
     assert sentence(main("uploads", "list", DATABASE_URL=url)) == (
         "DATABASE_URL: expected postgresql://user@host/database, got something else."
     )
 
 
-def test_a_server_that_is_away_is_told_without_its_address(main: Command) -> None:
+def test_an_unavailable_server_is_reported_without_its_address(main: Command) -> None:
     done = main("uploads", "list", DATABASE_URL="postgresql://u:hunter2@127.0.0.1:1/x")
     assert sentence(done) == (
         "DATABASE_URL: no Postgres answers there (Connection refused). "
@@ -55,7 +55,7 @@ def test_a_server_that_is_away_is_told_without_its_address(main: Command) -> Non
     )
 
 
-def test_a_home_that_cannot_be_one_is_told(main: Command, tmp_path: Path) -> None:
+def test_an_impossible_home_folder_is_reported(main: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for home, reason in (
         ("/proc/x", "No such file or directory"),
@@ -84,7 +84,7 @@ def test_a_home_that_cannot_be_one_is_told(main: Command, tmp_path: Path) -> Non
         ),
     ],
 )
-def test_a_module_of_ones_own_that_fails_is_told_with_its_line(
+def test_an_error_in_a_user_module_is_reported_with_its_line(
     main: Command, tmp_path: Path, module: str, text: str, told: str
 ) -> None:
     file = tmp_path / f"trouble_{module}.py"
@@ -97,7 +97,7 @@ def test_a_module_of_ones_own_that_fails_is_told_with_its_line(
         assert sentence(done) == f"{setting}: cannot import '{file.stem}': {told.format(file=file)}."
 
 
-def test_an_output_that_cannot_be_written_is_told(
+def test_an_output_that_cannot_be_written_is_reported(
     weighbridge: Command, main: Command, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "a.csv").write_text(ROW)
@@ -116,7 +116,7 @@ def test_an_output_that_cannot_be_written_is_told(
         assert (done.returncode, done.stderr) == (1, told)
 
 
-def test_a_file_that_cannot_be_moved_is_received_all_the_same(weighbridge: Command, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_moved_is_still_received(weighbridge: Command, tmp_path: Path) -> None:
     folder = tmp_path / "drop"
     folder.mkdir()
     (folder / "a.csv").write_text(ROW)
@@ -140,7 +140,7 @@ def test_putting_aside_what_is_gone_leaves_no_empty_file(
     assert "a.csv could not be moved to received/" in capsys.readouterr().err
 
 
-def test_a_taken_port_is_told_with_the_option_for_another(main: Command) -> None:
+def test_a_port_in_use_is_reported_with_the_option_for_another(main: Command) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -159,7 +159,7 @@ def test_an_option_out_of_its_range_is_wrong_usage(main: Command, tmp_path: Path
         assert main(*arguments).code == 2, arguments
 
 
-def test_the_version_is_told(main: Command) -> None:
+def test_the_version_is_printed(main: Command) -> None:
     assert main("--version").out == f"weighbridge {__version__}\n"
 
 

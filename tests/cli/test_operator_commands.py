@@ -51,7 +51,7 @@ def test_a_key_is_shown_once_listed_and_revoked(main: Command, query: Callable[.
     assert "did you mean 'read'?" in wrong.err
 
 
-def test_a_database_of_ones_own_is_checked_and_migrated_by_command(main: Command, postgres: str) -> None:
+def test_a_user_database_is_checked_and_migrated_by_command(main: Command, postgres: str) -> None:
     name = f"test_{uuid4().hex[:12]}"
     url = postgres.replace("/postgres?", f"/{name}?")
     with psycopg.connect(postgres, autocommit=True) as connection:
@@ -92,7 +92,7 @@ def test_a_wrong_setting_is_said_in_a_sentence(
     assert done.err.count("\n") == 1
 
 
-def test_a_hook_and_a_pipeline_of_ones_own_are_found_in_the_folder_where_one_works(
+def test_a_user_hook_and_a_user_pipeline_are_found_in_the_current_folder(
     weighbridge: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "shop.py").write_text(

@@ -47,7 +47,7 @@ def test_a_name_is_taken_once_in_a_workspace(main: Command) -> None:
     assert main("sites", "show", "Shop", "--workspace", OTHER, "--json").json["workspace_id"] == OTHER
 
 
-def test_what_is_misspelled_is_told(main: Command) -> None:
+def test_a_misspelled_name_is_reported_with_a_suggestion(main: Command) -> None:
     assert main("sites", "create", "Shop").code == 0
     near = main("sites", "show", "Shp")
     assert (near.code, "there is no site 'Shp'; did you mean 'Shop'?" in near.err) == (1, True)

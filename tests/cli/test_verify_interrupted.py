@@ -106,7 +106,7 @@ def test_what_a_killed_check_leaves_is_removed_by_the_next(
     assert leftovers(query, home) == []
 
 
-async def test_a_claim_that_comes_between_is_taken_back_too(
+async def test_a_concurrent_claim_is_undone_too(
     app: App, query: Query, database_url: str, home: Path, eventually: Callable[..., Awaitable[Any]]
 ) -> None:
     await golden_path._send(app, await golden_path.new_batch(app))
@@ -134,7 +134,7 @@ def test_it_works_while_another_worker_does(start: Start, main: Command, query: 
     assert "Bug" not in said
 
 
-def test_what_another_worker_is_at_is_taken_from_it(
+def test_a_file_claimed_by_another_worker_is_taken_over(
     start: Start, obstacle: psycopg.Connection, query: Query, home: Path
 ) -> None:
     """A check was killed, and a live worker has taken its upload over: it loses it, and changes nothing more."""
