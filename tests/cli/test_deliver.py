@@ -1,4 +1,4 @@
-"""`weighbridge deliver`: one run, a dry run that leaves no trace, and an end in order."""
+"""`weighbridge deliver`: one run, a dry run that changes nothing, and a clean stop."""
 
 from __future__ import annotations
 

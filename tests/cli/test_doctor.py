@@ -1,4 +1,4 @@
-"""`weighbridge doctor`: each thing that can be wrong is broken here, found, and mended as it says."""
+"""`weighbridge doctor`: each possible problem is caused here, found, and fixed as printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first minute: no DATABASE_URL, nothing installed, an empty home."""
+"""The first start: no DATABASE_URL, nothing installed, an empty home folder."""
 
 from __future__ import annotations
 

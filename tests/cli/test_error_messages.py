@@ -1,4 +1,4 @@
-"""What people and machines do wrong: one sentence on stderr and exit code 1, never a traceback."""
+"""Errors of users and machines: one sentence on stderr and exit code 1, never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weighbridge load`, `uploads` and `watch`: from a file in the hand to rows, and what one can ask afterwards."""
+"""`weighbridge load`, `uploads` and `watch`: from a file to rows, and the commands that show the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weighbridge projects`: from a project's first file to its groups, and the hands on them."""
+"""`weighbridge projects`: from the first file of a project to its groups and their edits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weighbridge providers`: what they need, how groups stand, credentials that only go in, reset and recovery."""
+"""`weighbridge providers`: required credentials, status of groups, write-only credentials, reset and recovery."""
 
 from __future__ import annotations
 

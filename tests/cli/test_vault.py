@@ -1,4 +1,4 @@
-"""`weighbridge vault`: a key is made, keys are changed, and what cannot be read is named."""
+"""`weighbridge vault`: create a key, rotate keys, and name unreadable credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weighbridge verify golden-path`: the output that is specified, and nothing of it stays, whatever happens."""
+"""`weighbridge verify golden-path`: the specified output; every row and file of the check is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weighbridge watch`: whatever happens to one file or to the database, the others go in."""
+"""`weighbridge watch`: a failing file or database does not stop the other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores of blobs: what goes in comes out; every way of failing is one of two. All pass the same tests."""
+"""Blob stores return the stored bytes, and every failure has one of two types. All stores pass the same tests."""
 
 from __future__ import annotations
 

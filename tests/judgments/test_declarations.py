@@ -1,4 +1,4 @@
-"""What judgments made pipelines learn: Computed, personal, nulls, decimal, day_first, staged_as, source_file.
+"""Pipeline options that judgments use: Computed, personal, nulls, decimal, day_first, staged_as, source_file.
 
 The pipeline of these tests is the one that docs/pipelines.md shows.
 """

@@ -1,4 +1,4 @@
-"""Declarations are checked when they are built, and the error says what to mend."""
+"""Declarations are checked when they are built, and the error says what to fix."""
 
 from __future__ import annotations
 

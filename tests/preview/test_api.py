@@ -1,4 +1,4 @@
-"""Previews over HTTP: sent, looked at, decided on."""
+"""Previews over HTTP: upload, show, promote or discard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a preview says is what promotion then counts."""
+"""The counts of a preview are those of its promotion."""
 
 from __future__ import annotations
 

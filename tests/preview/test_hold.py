@@ -1,4 +1,4 @@
-"""A preview stops when it is staged, and goes on by a person's word alone."""
+"""A preview stops when it is staged, and continues only after a user's decision."""
 
 from __future__ import annotations
 

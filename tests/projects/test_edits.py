@@ -1,4 +1,4 @@
-"""What people do to groups, and what grouping leaves alone."""
+"""Edits of groups, and the edits that grouping keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that comes while a run groups, releases or stops is worked on and grouped, by whomever.
+"""A file that is received while a run groups, releases or stops is processed and grouped by some worker.
 
 Leases run for a minute here: nothing that is seen within seconds has waited for one to run out.
 """

@@ -1,4 +1,4 @@
-"""The groups of a project are locked while its files are under way; neither can slip past the other."""
+"""The groups of a project are locked while its files are processed; edits and files never overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run works a project's files in order of arrival, then groups once, then lets go."""
+"""A run processes a project's files in order of arrival, groups once, then releases the project."""
 
 from __future__ import annotations
 

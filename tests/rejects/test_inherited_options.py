@@ -1,4 +1,4 @@
-"""The rows of a rejects file are read as the file that they are from, although they show less than all its rows."""
+"""The rows of a rejects file are read with the format of the original file, which they alone may not show."""
 
 from __future__ import annotations
 

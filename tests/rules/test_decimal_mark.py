@@ -1,4 +1,4 @@
-"""The decimal mark where little shows it: JSON's own numbers, and numbers with three decimals throughout."""
+"""The decimal mark with little evidence: JSON numbers, and files whose numbers all have three decimals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records with the same key: told twice, or contradicting each other."""
+"""Records with the same key: repeated, or with different values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences about a file: counts have the right form, and what is wrong has its name."""
+"""Messages about a file: plural forms are correct, and the problem is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decimal mark and the order of day and month: decided once for the file, or refused."""
+"""The decimal mark and the order of day and month are decided once for a file, or the file is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that are none: repeated headers, other tables, rows of totals, in a pipeline of a user's own."""
+"""Rows that are no records: repeated headers, other tables, rows of totals, in a user's pipeline."""
 
 from __future__ import annotations
 

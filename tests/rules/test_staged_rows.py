@@ -1,4 +1,4 @@
-"""What staging gets: exact columns and types, in the order of the production key."""
+"""Staged rows have exact columns and types, in the order of the production key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots in Postgres: locks, frozen and broken callers, and who may touch them."""
+"""Slots in Postgres: locks, frozen and broken callers, and access rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots in Redis: its keys, times and outages. While nobody can say, nobody gets a slot, and nothing is raised."""
+"""Slots in Redis: its keys, times and outages. During an outage no slot is granted, and nothing is raised."""
 
 from __future__ import annotations
 
