@@ -1,4 +1,4 @@
-"""Who may come in: every route is closed until it is opened, to whom it is opened."""
+"""Access: every route is closed unless it declares a scope, and only keys with that scope may call it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CALLS = [  # method, path, the scope that opens it
     ("POST", "/api/sites/{id}/providers/{id}/reset", "operate"),
     ("GET", "/api/providers", "read"),
 ]
-CRON = [  # opened by a secret that is no key: test_cron.py
+CRON = [  # needs a secret that is no key: test_cron.py
     "/api/cron/process-offline-conversions",
     "/api/cron/providers/recover-processing",
     "/api/cron/providers/seed-credentials",
@@ -83,7 +83,7 @@ CRON = [  # opened by a secret that is no key: test_cron.py
 
 @pytest.fixture
 def database_url(shared_database_url: str) -> str:
-    """One for all: each test has a workspace of its own."""
+    """One app for all tests: each test has its own workspace."""
     return shared_database_url
 
 
@@ -100,20 +100,20 @@ def api_routes(api: FastAPI) -> list[APIRoute]:
     return found
 
 
-async def test_the_calls_tested_here_are_all_that_there_are(app: App) -> None:
+async def test_every_route_is_tested_here(app: App) -> None:
     routes = {
         (method, re.sub(r"{\w+_id}", "{id}", route.path), scope_of(route.endpoint))
         for route in api_routes(create(app))
         for method in route.methods
     }
     anyone = [("GET", path, "") for path in ("/api/docs", "/healthz", "/readyz")]
-    by_itself = [("GET", "/metrics", "")]  # opened by a token that is no key
+    by_itself = [("GET", "/metrics", "")]  # needs a token that is no key
     described = [("OPTIONS", "/api/files", "")]  # what the server can do
     schedule = [("POST", path, "cron") for path in CRON]
     assert routes == {*CALLS, *anyone, *by_itself, *described, *schedule}
 
 
-async def test_a_route_that_names_no_scope_lets_nobody_in(app: App, make_key: MakeKey) -> None:
+async def test_a_route_without_a_scope_is_closed(app: App, make_key: MakeKey) -> None:
     api = create(app)
 
     @api.get("/api/forgotten")
@@ -167,7 +167,7 @@ async def test_admin_opens_everything_and_the_other_header_works_too(
     assert (await client.get("/api/uploads", headers=headers)).status_code == 200
 
 
-async def test_an_expired_and_a_revoked_key_are_401(
+async def test_an_expired_or_revoked_key_is_401(
     client: httpx.AsyncClient, make_key: MakeKey, clock: Any, query: Query
 ) -> None:
     expiring = await make_key("read", expires_at=datetime.now(UTC) + timedelta(days=1))
@@ -209,7 +209,7 @@ async def test_health_is_open(client: httpx.AsyncClient) -> None:
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-async def test_what_does_not_exist_is_said_in_the_same_words(client: httpx.AsyncClient) -> None:
+async def test_unknown_routes_and_methods_have_the_common_error_format(client: httpx.AsyncClient) -> None:
     assert (await client.get("/nothing")).json() == {"error": "not_found", "message": "Not Found."}
     answer = await client.delete("/api/uploads")
     assert (answer.status_code, answer.json()["error"]) == (405, "method_not_allowed")

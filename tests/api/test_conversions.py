@@ -1,4 +1,4 @@
-"""Conversions that programs send: what is written, answered and refused; and what is said of them later."""
+"""Conversions over HTTP: stored rows, responses and errors; lists and retries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def service(database_url: str, home: Path, workspace: UUID) -> AsyncIterat
         yield service
 
 
-async def test_one_conversion_makes_a_sale_and_a_row_for_each_provider_that_takes_its_click(
+async def test_a_conversion_creates_a_sale_and_a_row_for_each_provider_that_accepts_its_click(
     service: Service, query: Query
 ) -> None:
     site = await service.site("google_ads", "meta_capi", "webhook")
@@ -42,7 +42,7 @@ async def test_one_conversion_makes_a_sale_and_a_row_for_each_provider_that_take
     ]
 
 
-async def test_the_same_again_is_a_duplicate_and_a_change_is_an_update(
+async def test_a_repeated_conversion_is_a_duplicate_and_a_changed_one_is_an_update(
     service: Service, query: Query
 ) -> None:
     site = await service.site()
@@ -56,7 +56,7 @@ async def test_the_same_again_is_a_duplicate_and_a_change_is_an_update(
     assert query(values) == [("order-1", 12.5), ("order-2", 13.75), ("order-3", 12.5)]
 
 
-async def test_a_change_keeps_what_it_does_not_say(service: Service, query: Query) -> None:
+async def test_an_update_keeps_fields_that_it_does_not_contain(service: Service, query: Query) -> None:
     site = await service.site()
     early = {
         "clicked_at": (OCCURRED.replace(minute=0, second=0, microsecond=0)).isoformat(),
@@ -71,7 +71,7 @@ async def test_a_change_keeps_what_it_does_not_say(service: Service, query: Quer
     assert query("SELECT value, clicked_at, user_data ? 'email' FROM sales") == [(12.5, None, True)]
 
 
-async def test_without_an_order_id_click_and_time_name_the_sale(service: Service) -> None:
+async def test_a_sale_without_an_order_id_is_identified_by_click_and_time(service: Service) -> None:
     site = await service.site()
     body = {name: value for name, value in service.one(site).items() if name != "order_id"}
     first = await service.ask("POST", URL, status=202, json=body)
@@ -81,7 +81,7 @@ async def test_without_an_order_id_click_and_time_name_the_sale(service: Service
     assert (again["order_id"], again["result"]) == (first["order_id"], "duplicate")
 
 
-async def test_people_are_digested_and_what_was_said_of_them_is_nowhere(
+async def test_personal_data_is_hashed_and_stored_nowhere_else(
     service: Service, query: Query, capfd: pytest.CaptureFixture[str]
 ) -> None:
     site = await service.site()
@@ -100,8 +100,10 @@ async def test_people_are_digested_and_what_was_said_of_them_is_nowhere(
     assert not any(digest in json.dumps([shown, listed]) for digest in kept.values())
 
 
-async def test_a_wrong_one_refuses_all_and_is_named_by_its_place(service: Service, query: Query) -> None:
-    """What else can be wrong is in tests/deliver/test_convert.py."""
+async def test_an_invalid_conversion_refuses_the_request_and_is_named_by_its_position(
+    service: Service, query: Query
+) -> None:
+    """Other errors are tested in tests/deliver/test_convert.py."""
     site = await service.site()
     for change, code, said in (
         ({"value": -1}, "invalid_value", "value: expected a number of at least 0"),
@@ -130,7 +132,7 @@ BODIES = [
 ]
 
 
-async def test_a_body_that_is_none_of_ours_is_refused(service: Service) -> None:
+async def test_a_body_of_another_format_is_refused(service: Service) -> None:
     for body, status, said in BODIES:
         assert said in (await service.ask("POST", URL, status=status, content=body))["message"]
 
@@ -156,7 +158,7 @@ async def test_another_workspace_sees_and_sends_nothing(service: Service) -> Non
     assert (await service.ask("POST", f"{URL}/retry", headers=other, json=body)) == {"requeued": 0}
 
 
-async def test_a_file_over_http_needs_a_site_that_is_named_before_it(service: Service, query: Query) -> None:
+async def test_the_site_of_a_file_must_precede_it_in_the_form(service: Service, query: Query) -> None:
     content = f"Order ID,Conversion Time,GCLID\norder-1,{OCCURRED.isoformat()},abc\n".encode()
     for data, code, said in (
         ({}, "missing_site", "Send the fields before the files."),
@@ -173,7 +175,7 @@ async def test_a_file_over_http_needs_a_site_that_is_named_before_it(service: Se
     assert query("SELECT count(*) FROM data_uploads") == [(0,)]
 
 
-# What is said of them later --------------------------------------------------------------------------------
+# Lists and retries -----------------------------------------------------------------------------------------
 
 
 async def _pages(service: Service, **params: Any) -> list[str]:
@@ -189,7 +191,7 @@ async def _pages(service: Service, **params: Any) -> list[str]:
             return found
 
 
-async def test_pages_have_every_conversion_once_newest_first(service: Service, query: Query) -> None:
+async def test_pages_list_every_conversion_once_newest_first(service: Service, query: Query) -> None:
     site, other = await service.site(), await service.site("webhook", name="Other")
     for n in range(5):
         await service.sell(site, f"order-{n}")
@@ -240,7 +242,7 @@ async def test_an_order_is_found_in_all_sites_or_in_one(service: Service) -> Non
     assert found["conversions"] == []
 
 
-async def test_a_cursor_that_is_none_of_ours_is_refused(service: Service) -> None:
+async def test_an_invalid_cursor_is_refused(service: Service) -> None:
     words = ("x", cursor.write("now", "x", uuid4()), cursor.write("2026-W01-1", "x", uuid4()))
     for status, word in product((None, "QUEUED", "FAILED", "PROCESSING"), words):
         params = {"before": word} | ({"status": status} if status else {})
@@ -288,7 +290,7 @@ def _rows(plan: dict[str, Any]) -> float:
     return max([own * 1.0, *(_rows(each) for each in plan.get("Plans", ()))])
 
 
-async def test_failed_ones_are_tried_again_by_id_or_by_what_they_have_in_common(
+async def test_failed_conversions_are_retried_by_id_or_by_filter(
     database_url: str, home: Path, workspace: UUID, query: Query
 ) -> None:
     with FakeGoogleAds() as fake:

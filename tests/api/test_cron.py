@@ -32,7 +32,7 @@ async def service(
         yield service
 
 
-async def test_the_smoke_steps_of_s4(service: Service, fake: FakeGoogleAds, query: Query) -> None:
+async def test_the_specified_smoke_steps(service: Service, fake: FakeGoogleAds, query: Query) -> None:
     # Seeding, then 1. a confirmed sale with a gclid.
     site = await service.seeded()
     [told] = await service.sell(site, "order-1")
@@ -55,7 +55,7 @@ async def test_the_smoke_steps_of_s4(service: Service, fake: FakeGoogleAds, quer
     assert (await service.ask("POST", PROCESS, headers=CRON))["processed"] == 0
 
 
-async def test_the_fifth_smoke_step_recovers_what_a_worker_left(
+async def test_the_fifth_smoke_step_recovers_the_rows_of_a_dead_worker(
     service: Service, query: Query, clock: Any
 ) -> None:
     site = await service.seeded()
@@ -69,7 +69,7 @@ async def test_the_fifth_smoke_step_recovers_what_a_worker_left(
 
 
 class Held(FakeGoogleAds):
-    """A provider that answers nothing until it is let."""
+    """A provider that does not respond until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Held(FakeGoogleAds):
         return super().answer(call)
 
 
-async def test_with_one_slot_a_second_worker_gets_concurrency_limit_and_calls_nobody(
+async def test_with_one_slot_a_second_worker_gets_concurrency_limit_and_makes_no_call(
     database_url: str, home: Path, workspace: UUID, query: Query
 ) -> None:
     with Held() as fake:
@@ -119,7 +119,7 @@ async def test_two_runs_at_once_send_each_conversion_once(service: Service, fake
     assert set(fake.accepted.values()) == {1}
 
 
-async def test_what_the_provider_says_is_in_the_answer(
+async def test_the_error_of_the_provider_is_in_the_response(
     service: Service, fake: FakeGoogleAds, query: Query
 ) -> None:
     site = await service.seeded()
@@ -132,11 +132,11 @@ async def test_what_the_provider_says_is_in_the_answer(
     assert (await service.ask("POST", PROCESS, headers=CRON))["retry"] == 1
 
 
-# Who may ---------------------------------------------------------------------------------------------------
+# Access ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", [PROCESS, RECOVER, SEED])
-async def test_only_the_secret_opens_them(service: Service, path: str) -> None:
+async def test_only_the_secret_opens_the_cron_routes(service: Service, path: str) -> None:
     for headers in (
         {},
         {"Authorization": "Bearer wrong"},
@@ -151,7 +151,7 @@ async def test_only_the_secret_opens_them(service: Service, path: str) -> None:
         assert (answer.status_code, answer.json()["error"]) == (401, "wrong_secret"), headers
 
 
-async def test_without_a_secret_they_are_closed_and_say_what_to_set(
+async def test_without_a_secret_the_cron_routes_are_closed_and_name_the_setting(
     database_url: str, home: Path, workspace: UUID
 ) -> None:
     async with serving(database_url, home, workspace, CRON_SECRET=None) as service:
@@ -167,7 +167,7 @@ async def test_without_a_secret_they_are_closed_and_say_what_to_set(
                 assert "Set CRON_SECRET" in answer.json()["message"]
 
 
-async def test_vercels_header_opens_them_only_where_it_is_trusted(
+async def test_the_vercel_header_opens_the_cron_routes_only_if_it_is_trusted(
     database_url: str, home: Path, workspace: UUID
 ) -> None:
     async with serving(database_url, home, workspace, trust_vercel_cron=True) as service:
@@ -179,7 +179,7 @@ async def test_vercels_header_opens_them_only_where_it_is_trusted(
 
 
 @pytest.mark.parametrize("environment", ["production", "Production", None])
-async def test_in_production_nobody_can_seed_and_the_answer_tells_nothing(
+async def test_seeding_in_production_is_refused_without_details(
     database_url: str, home: Path, workspace: UUID, query: Query, environment: str | None
 ) -> None:
     async with serving(database_url, home, workspace, environment=environment) as service:
@@ -197,7 +197,9 @@ async def test_in_production_nobody_can_seed_and_the_answer_tells_nothing(
     assert query("SELECT count(*) FROM provider_credentials") == [(0,)]
 
 
-async def test_without_the_vaults_key_they_say_so(database_url: str, home: Path, workspace: UUID) -> None:
+async def test_without_the_vault_key_the_cron_routes_name_the_setting(
+    database_url: str, home: Path, workspace: UUID
+) -> None:
     async with serving(database_url, home, workspace, vault_key=None) as service:
         site = await service.site()
         body = {"site_id": site, "provider_key": "google_ads", "credentials": GOOGLE_ADS}
@@ -218,7 +220,7 @@ WRONG: list[tuple[Callable[[Any], Any], int, str]] = [
 ]
 
 
-async def test_a_seed_that_is_wrong_says_what_is(service: Service) -> None:
+async def test_the_error_of_an_invalid_seed_names_the_field(service: Service) -> None:
     body = {"site_id": await service.site(), "provider_key": "google_ads", "credentials": GOOGLE_ADS}
     for change, status, said in WRONG:
         answer = await service.ask("POST", SEED, headers=CRON, json=change(body), status=status)

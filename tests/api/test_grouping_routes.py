@@ -46,7 +46,7 @@ async def named(project: Keywords, name: str) -> str:
 
 
 async def grouped(project: Keywords) -> dict[str, list[str]]:
-    """Which keywords are in which group, by its name, in order."""
+    """The keywords of each group, by its name, in order."""
     found = (await project.ask("/groups"))["groups"]
     return {group["name"]: await members(project, group["id"]) for group in found}
 
@@ -67,7 +67,7 @@ async def edit(project: Keywords, name: str, group: str) -> Any:
 # Reading
 
 
-async def test_groups_stand_in_the_order_of_their_parents_a_page_at_a_time(keywords: Keywords) -> None:
+async def test_groups_are_paged_in_the_order_of_their_parents(keywords: Keywords) -> None:
     await keywords.load(*SHOES)
     seen, after = [], {}
     for expected in (2, 2, 1):
@@ -92,7 +92,7 @@ async def test_groups_stand_in_the_order_of_their_parents_a_page_at_a_time(keywo
     assert await keywords.ask(f"/groups/{red['id']}") == red
 
 
-async def test_keywords_stand_in_the_order_of_the_alphabet_a_page_at_a_time(keywords: Keywords) -> None:
+async def test_keywords_are_paged_in_alphabetical_order(keywords: Keywords) -> None:
     sent = await keywords.load(*SHOES)
     seen, after = [], {}
     for expected in (4, 3):
@@ -122,7 +122,7 @@ async def test_reading_is_never_locked(shoes: Keywords) -> None:
     assert (await shoes.status())["locked"]
 
 
-async def test_a_group_of_another_project_is_not_there(shoes: Keywords) -> None:
+async def test_a_group_of_another_project_is_not_found(shoes: Keywords) -> None:
     group = await named(shoes, "Red Shoes")
     other = Keywords(shoes.app, shoes.client, shoes.key, project=8)
     await other.load("boot,1")
@@ -140,7 +140,9 @@ async def test_a_group_of_another_project_is_not_there(shoes: Keywords) -> None:
 
 
 @pytest.mark.parametrize("name", EDITS)
-async def test_an_edit_waits_until_the_files_are_through(shoes: Keywords, query: Query, name: str) -> None:
+async def test_an_edit_is_refused_until_the_files_are_processed(
+    shoes: Keywords, query: Query, name: str
+) -> None:
     group = await named(shoes, "Red Shoes")
     before = await grouped(shoes), await shoes.ask("/tokens/merges"), await shoes.ask("/groups")
     audited = query("SELECT count(*) FROM weighbridge.audit_log WHERE action ~ '^(group|project)[.]'")
@@ -156,7 +158,7 @@ async def test_an_edit_waits_until_the_files_are_through(shoes: Keywords, query:
     assert actor.startswith("key ")
 
 
-async def test_a_live_lease_locks_by_itself(shoes: Keywords, query: Query) -> None:
+async def test_a_live_lease_is_enough_to_lock_the_project(shoes: Keywords, query: Query) -> None:
     group = await named(shoes, "Red Shoes")
     query(
         "INSERT INTO weighbridge.attempts (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)"
@@ -170,7 +172,7 @@ async def test_a_live_lease_locks_by_itself(shoes: Keywords, query: Query) -> No
 # Edits
 
 
-async def test_words_are_merged_and_unmerged(keywords: Keywords) -> None:
+async def test_tokens_are_merged_and_unmerged(keywords: Keywords) -> None:
     await keywords.load(*SHOES)
     before = await grouped(keywords)
     merged = await keywords.post("/tokens/merge", {"tokens": ["Sneakers", "shoes"], "into": "shoe"})
@@ -187,7 +189,7 @@ async def test_words_are_merged_and_unmerged(keywords: Keywords) -> None:
     assert await grouped(keywords) == before
 
 
-async def test_a_group_is_renamed_and_goes_by_its_parent_again(shoes: Keywords) -> None:
+async def test_a_renamed_group_can_get_the_name_of_its_parent_again(shoes: Keywords) -> None:
     url = f"{shoes.url}/groups/{await named(shoes, 'Red Shoes')}"
     renamed = await shoes.client.patch(url, headers=shoes.key, json={"name": " All  that is red "})
     assert renamed.status_code == 200
@@ -197,7 +199,7 @@ async def test_a_group_is_renamed_and_goes_by_its_parent_again(shoes: Keywords) 
     assert (again.json()["name"], again.json()["renamed"]) == ("Red Shoes", False)
 
 
-async def test_a_confirmed_group_stays_as_it_is(keywords: Keywords) -> None:
+async def test_a_confirmed_group_does_not_change(keywords: Keywords) -> None:
     await keywords.load(*SHOES)
     red = await named(keywords, "Red Shoes")
     confirmed = await keywords.post(f"/groups/{red}/confirm")
@@ -211,7 +213,7 @@ async def test_a_confirmed_group_stays_as_it_is(keywords: Keywords) -> None:
     assert (group["name"], group["keywords"]) == ("red shoe", 4)
 
 
-async def test_a_group_given_back_after_a_merge_may_be_gone(keywords: Keywords) -> None:
+async def test_a_group_that_is_unconfirmed_after_a_merge_may_disappear(keywords: Keywords) -> None:
     await keywords.load(*SHOES)
     red = await named(keywords, "Red Shoes")
     await keywords.post(f"/groups/{red}/confirm")
@@ -221,7 +223,7 @@ async def test_a_group_given_back_after_a_merge_may_be_gone(keywords: Keywords) 
     assert (await keywords.post(f"/groups/{red}/unconfirm")).status_code == 404
 
 
-async def test_keywords_are_moved_and_come_back(keywords: Keywords) -> None:
+async def test_keywords_are_moved_and_moved_back(keywords: Keywords) -> None:
     await keywords.load(*SHOES)
     before, red = await grouped(keywords), await named(keywords, "Red Shoes")
     moved = await keywords.post("/keywords/move", {"keywords": [" BOOT ", "sneakers"], "group_id": red})

@@ -1,4 +1,4 @@
-"""`/api/metrics`: the figures of a workspace. And who may read `/metrics`, which shows all of them."""
+"""`/api/metrics`: the metrics of a workspace; and access to `/metrics`, which shows all workspaces."""
 
 # ruff: noqa: F811 (fixtures are imported, then asked for by name)
 
@@ -45,13 +45,13 @@ async def ingest(client: httpx.AsyncClient, key: dict[str, str]) -> dict[str, An
 # /api/metrics -----------------------------------------------------------------------------------------------
 
 
-async def test_a_workspace_without_uploads_has_the_object_of_the_seed_with_nothing_in_it(
+async def test_a_workspace_without_uploads_has_empty_metrics_in_the_specified_format(
     client: httpx.AsyncClient, key: dict[str, str]
 ) -> None:
     assert await ingest(client, key) == NOTHING
 
 
-async def test_a_workspace_sees_what_waits_what_failed_and_how_long_it_takes(
+async def test_a_workspace_sees_its_backlog_failures_and_durations(
     client: httpx.AsyncClient,
     key: dict[str, str],
     load_file: Load,
@@ -78,7 +78,7 @@ async def test_a_workspace_sees_what_waits_what_failed_and_how_long_it_takes(
     }
 
 
-async def test_a_failure_counts_for_a_day_and_is_the_last_one_until_there_is_another(
+async def test_a_failure_counts_for_a_day_and_stays_the_last_one_until_the_next(
     client: httpx.AsyncClient, make_key: MakeKey, load_file: Load, clock: Any
 ) -> None:
     failed = await load_file(BROKEN)
@@ -93,7 +93,7 @@ async def test_a_failure_counts_for_a_day_and_is_the_last_one_until_there_is_ano
     assert (later["failed_24h"], later["last_failed_at"]) == (0, now["last_failed_at"])
 
 
-async def test_a_run_that_nobody_works_on_is_stale_after_an_hour(
+async def test_an_upload_without_a_worker_is_stale_after_an_hour(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: Any, clock: Any
 ) -> None:
     make_upload(status="processing", started_at=datetime.now(UTC))
@@ -114,11 +114,11 @@ async def test_one_workspace_does_not_see_the_figures_of_another(
     assert await ingest(client, await make_key("read", of=uuid4())) == NOTHING
 
 
-# Who may read /metrics --------------------------------------------------------------------------------------
+# Access to /metrics -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("token", [None, ""])
-async def test_without_a_token_in_the_settings_metrics_are_closed(app: App, token: str | None) -> None:
+async def test_metrics_are_closed_without_a_token_in_the_settings(app: App, token: str | None) -> None:
     settings = read(home=app.settings.home, DATABASE_URL=app.settings.database_url, metrics_token=token)
     transport = httpx.ASGITransport(create(replace(app, settings=settings)))
     async with httpx.AsyncClient(transport=transport, base_url="http://weighbridge") as client:
@@ -136,7 +136,7 @@ async def test_without_a_token_in_the_settings_metrics_are_closed(app: App, toke
             )
 
 
-async def test_a_wrong_token_is_401_and_so_is_a_workspaces_key(
+async def test_a_wrong_token_and_a_workspace_key_are_401(
     client: httpx.AsyncClient, make_key: MakeKey
 ) -> None:
     for headers in (
@@ -176,7 +176,7 @@ async def test_the_settings_never_show_the_token(app: App, monkeypatch: pytest.M
     assert TOKEN not in f"{settings!r} {settings}"
 
 
-async def test_prometheus_gets_its_own_format_and_no_log_line_a_scrape(client: httpx.AsyncClient) -> None:
+async def test_prometheus_gets_its_own_format_and_a_scrape_is_not_logged(client: httpx.AsyncClient) -> None:
     with capture_logs() as lines:
         answer = await client.get("/metrics", headers=BEARER)
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"

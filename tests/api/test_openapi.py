@@ -1,4 +1,4 @@
-"""What OpenAPI says is there, and what is there is as OpenAPI says."""
+"""The OpenAPI document describes every route, and the routes behave as described."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def described(api: FastAPI) -> dict[str, Any]:
     return api.openapi()
 
 
-async def test_every_route_says_what_can_go_wrong(described: dict[str, Any]) -> None:
+async def test_every_route_documents_its_errors(described: dict[str, Any]) -> None:
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
             codes = set(operation["responses"])
             if path in ("/healthz", "/readyz"):
                 assert operation["security"] == [], path
                 continue
-            # A token opens these that is no key, and has no scopes.
+            # These need a token that is no key and has no scopes.
             keys = path != "/metrics" and not path.startswith("/api/cron/")
             assert {"401", "404" if path == "/metrics" else "403", "503"} <= codes, (method, path)
             ways = [{"bearer": []}, {"header": []}] if keys else [{"bearer": []}]
@@ -39,7 +39,7 @@ async def test_every_route_says_what_can_go_wrong(described: dict[str, Any]) -> 
                 assert schema == {"$ref": "#/components/schemas/Problem"}, (method, path, code)
 
 
-async def test_every_operation_has_an_id_of_its_own(described: dict[str, Any]) -> None:
+async def test_every_operation_has_a_unique_id(described: dict[str, Any]) -> None:
     ids = [each["operationId"] for methods in described["paths"].values() for each in methods.values()]
     assert len(ids) == len(set(ids))
 

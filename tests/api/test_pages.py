@@ -1,4 +1,4 @@
-"""Pages for people: complete, readable without a script, and without a word to any other host."""
+"""The pages of the API documentation: complete, readable without JavaScript, with no request to another host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weighbridge.app import App
 
 
 class Page(HTMLParser):
-    """What a browser would see: tags, links, ids, text."""
+    """The tags, links, ids and text of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Page(HTMLParser):
         self.text += data
 
 
-async def test_the_page_needs_no_script_and_no_other_host(client: httpx.AsyncClient) -> None:
+async def test_pages_need_no_script_and_no_other_host(client: httpx.AsyncClient) -> None:
     answer = await client.get("/api/docs")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -51,7 +51,9 @@ async def test_the_page_needs_no_script_and_no_other_host(client: httpx.AsyncCli
     assert "unsafe" not in policy
 
 
-async def test_every_route_parameter_answer_and_shape_is_shown(client: httpx.AsyncClient, app: App) -> None:
+async def test_every_route_parameter_response_and_schema_is_shown(
+    client: httpx.AsyncClient, app: App
+) -> None:
     page = Page((await client.get("/api/docs")).text)
     document = create(app).openapi()
     for path, methods in document["paths"].items():
@@ -68,7 +70,7 @@ async def test_every_route_parameter_answer_and_shape_is_shown(client: httpx.Asy
     }
 
 
-def test_what_a_description_says_is_text_not_markup() -> None:
+def test_descriptions_are_escaped() -> None:
     operation = {
         "operationId": "x",
         "description": "<b>`a<b`</b>",

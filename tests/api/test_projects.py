@@ -1,4 +1,4 @@
-"""Projects over HTTP: how their files stand, their jobs, another try, a kick."""
+"""Projects over HTTP: status, jobs, retry, kick."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POOR = ("blue shoe,many",)  # no row is valid: it fails
 # Status
 
 
-async def test_a_file_that_nobody_works_on_is_queued_and_locks(keywords: Keywords) -> None:
+async def test_a_file_without_a_worker_is_queued_and_locks_the_project(keywords: Keywords) -> None:
     sent = await keywords.send("red shoe,100", name="jan.csv")
     status = await keywords.status()
     assert list(status) == NAMES
@@ -122,7 +122,7 @@ async def test_projects_are_made_named_and_listed_by_number(
         ({"name": "a", "id": 7}, "invalid_request", "body: 'id' is not a field; there is name, project_id."),
     ],
 )
-async def test_a_wrong_wish_makes_no_project(
+async def test_an_invalid_request_creates_no_project(
     client: httpx.AsyncClient, key: dict[str, str], query: Query, body: Any, code: str, sentence: str
 ) -> None:
     answer = await client.post("/api/projects", headers=key, json=body)
@@ -130,13 +130,15 @@ async def test_a_wrong_wish_makes_no_project(
     assert query("SELECT id FROM projects") == []
 
 
-async def test_there_is_no_number_after_the_last(client: httpx.AsyncClient, key: dict[str, str]) -> None:
+async def test_no_project_is_created_after_the_last_number(
+    client: httpx.AsyncClient, key: dict[str, str]
+) -> None:
     await client.post("/api/projects", headers=key, json={"name": "Last", "project_id": 2**53 - 1})
     answer = await client.post("/api/projects", headers=key, json={"name": "Beyond"})
     assert (answer.status_code, answer.json()["error"]) == (409, "no_number_left")
 
 
-async def test_a_project_tells_its_files_in_figures(keywords: Keywords) -> None:
+async def test_a_project_has_the_counts_of_its_files(keywords: Keywords) -> None:
     await keywords.load("red shoe,100", "Red  Shoe,90", "blue shoe,5")
     await keywords.send("green shoe,7", name="b.csv")
     told = await keywords.ask()
@@ -168,7 +170,7 @@ async def test_a_project_tells_its_files_in_figures(keywords: Keywords) -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/projects/{}/processing/status"), ("POST", "/api/projects/{}/regroup")]
 )
-async def test_what_is_no_number_of_a_project_is_422(
+async def test_an_invalid_project_number_is_422(
     client: httpx.AsyncClient, key: dict[str, str], method: str, path: str, number: str, sentence: str
 ) -> None:
     answer = await client.request(method, path.format(number), headers=key)
@@ -189,7 +191,7 @@ OF_A_PROJECT = [
 
 
 @pytest.mark.parametrize(("method", "path"), OF_A_PROJECT)
-async def test_a_project_that_is_not_there_or_anothers_is_404(
+async def test_an_unknown_project_or_one_of_another_workspace_is_404(
     keywords: Keywords, make_key: MakeKey, method: str, path: str
 ) -> None:
     await keywords.load("a,1")
@@ -238,7 +240,7 @@ async def test_jobs_are_rows_in_order_of_arrival(keywords: Keywords) -> None:
     ]  # fmt: skip
 
 
-async def test_a_status_filters_the_jobs(keywords: Keywords) -> None:
+async def test_jobs_are_filtered_by_status(keywords: Keywords) -> None:
     await keywords.send("red shoe,100")
     failed = await keywords.send(*POOR, name="b.csv")
     await keywords.work()
@@ -257,7 +259,7 @@ async def test_a_status_filters_the_jobs(keywords: Keywords) -> None:
     "path", ["/projects", "/projects/7/jobs", "/projects/7/groups", "/projects/7/keywords"]
 )
 @pytest.mark.parametrize("after", ["yesterday", "AA", "YQAfYg", "\N{GREEK SMALL LETTER ALPHA}"])
-async def test_a_place_that_no_page_gave_is_422(keywords: Keywords, path: str, after: str) -> None:
+async def test_an_invalid_cursor_is_422(keywords: Keywords, path: str, after: str) -> None:
     await keywords.send("a,1")
     answer = await keywords.client.get(f"/api{path}", headers=keywords.key, params={"after": after})
     assert (answer.status_code, answer.json()) == (
@@ -272,7 +274,7 @@ async def test_a_place_that_no_page_gave_is_422(keywords: Keywords, path: str, a
 # Another try
 
 
-async def test_every_failed_job_is_opened_again_once(keywords: Keywords, query: Query) -> None:
+async def test_every_failed_job_is_reopened_once(keywords: Keywords, query: Query) -> None:
     await keywords.send("red shoe,100")
     query(
         "ALTER TABLE keywords ADD CONSTRAINT broken CHECK (keyword_normalized NOT LIKE 'boot%%') NOT VALID",
@@ -298,7 +300,7 @@ async def test_every_failed_job_is_opened_again_once(keywords: Keywords, query: 
     assert (status["failed_jobs"], status["succeeded_jobs"], status["groupings"]) == (0, 3, 3)
 
 
-async def test_a_failed_job_whose_content_came_again_is_left_and_listed(keywords: Keywords) -> None:
+async def test_a_failed_job_whose_content_was_sent_again_is_skipped_and_listed(keywords: Keywords) -> None:
     failed = await keywords.load(*POOR, name="a.csv")
     other = await keywords.load(*POOR, "green shoe,x", name="b.csv")
     again = await keywords.load(*POOR, name="a.csv")
@@ -311,7 +313,7 @@ async def test_a_failed_job_whose_content_came_again_is_left_and_listed(keywords
     }
 
 
-async def test_a_wrong_wish_for_another_try_is_422(keywords: Keywords) -> None:
+async def test_an_invalid_retry_request_is_422(keywords: Keywords) -> None:
     await keywords.send("a,1")
     answer = await keywords.post("/jobs/retry-failed", {"force_partal": True})
     assert (answer.status_code, answer.json()["message"]) == (
@@ -342,7 +344,7 @@ async def test_a_kick_wakes_the_workers(keywords: Keywords) -> None:
 # What is written about it
 
 
-async def test_every_route_is_on_the_page_about_http(app: App) -> None:
+async def test_every_route_is_in_the_http_documentation(app: App) -> None:
     page = (DOCS / "http.md").read_text()
     for route in api_routes(create(app)):
         path = re.sub(r"{(upload|project|file)_id}", "{id}", route.path)
@@ -354,7 +356,7 @@ def test_every_field_of_the_status_is_explained() -> None:
     assert [name for name in NAMES + FILE_NAMES if f"`{name}`" not in page] == []
 
 
-async def test_every_address_on_the_page_about_projects_is_a_route(app: App) -> None:
+async def test_every_url_in_the_project_documentation_is_a_route(app: App) -> None:
     page = (DOCS / "projects.md").read_text()
     patterns = [re.sub(r"{\w+}", "[^/]+", route.path) for route in api_routes(create(app))]
     addresses = re.findall(r"https?://127\.0\.0\.1:8080([^\s\"?]*)", page)

@@ -1,4 +1,4 @@
-"""`/metrics`: that every number which Prometheus is told is right."""
+"""`/metrics`: every value for Prometheus is correct."""
 
 # ruff: noqa: F811 (fixtures are imported, then asked for by name)
 
@@ -23,10 +23,10 @@ from weighbridge.uploads.run_attempt import work
 from .conftest import MakeKey, Query
 from .scraping import BEARER, BROKEN, TOKEN, Load, Scrape, app, load_file, scrape  # noqa: F401 (fixtures)
 
-# What the database knows ------------------------------------------------------------------------------------
+# Metrics from the database ----------------------------------------------------------------------------------
 
 
-async def test_every_state_is_counted_even_where_there_is_no_upload_in_it(
+async def test_every_state_has_a_count_even_without_uploads(
     scrape: Scrape, load_file: Load, make_upload: Any
 ) -> None:
     empty = await scrape()
@@ -65,7 +65,7 @@ async def test_failures_are_dead_letters_until_they_are_dismissed_and_recent_for
     assert (seen("weighbridge_failed_24h"), seen("weighbridge_uploads", state="failed")) == (0, 1)
 
 
-async def test_the_backlogs_age_is_that_of_the_upload_which_could_have_been_taken_up_longest_ago(
+async def test_the_age_of_the_backlog_is_that_of_the_oldest_claimable_upload(
     app: App, scrape: Scrape, make_upload: Any, query: Query, clock: Any
 ) -> None:
     oldest = make_upload()
@@ -75,18 +75,18 @@ async def test_the_backlogs_age_is_that_of_the_upload_which_could_have_been_take
     clock.forward(seconds=100)
     assert (await scrape())("weighbridge_backlog_age_seconds") == pytest.approx(600, abs=20)
 
-    await claim(app.ctx)  # somebody is at the oldest one, so it does not wait
+    await claim(app.ctx)  # a worker has the oldest one, so it is not waiting
     assert query("SELECT status FROM data_uploads WHERE id = %s", (oldest,)) == [("processing",)]
     assert (await scrape())("weighbridge_backlog_age_seconds") == pytest.approx(100, abs=20)
 
     query("UPDATE data_uploads SET run_after = weighbridge.now() + interval '1 min' WHERE id = %s", (parsed,))
-    seen = await scrape()  # and the other one is put off
+    seen = await scrape()  # and the other one is postponed
     assert (seen("weighbridge_backlog"), seen("weighbridge_backlog_age_seconds")) == (2, 0)
     clock.forward(seconds=90)
     assert (await scrape())("weighbridge_backlog_age_seconds") == pytest.approx(30, abs=20)
 
 
-async def test_a_parsed_upload_that_its_worker_goes_on_with_does_not_wait(
+async def test_a_parsed_upload_that_its_worker_continues_is_not_waiting(
     app: App, client: httpx.AsyncClient, key: dict[str, str], scrape: Scrape, clock: Any
 ) -> None:
     files = {"file": ("meta.csv", meta_file())}
@@ -98,7 +98,7 @@ async def test_a_parsed_upload_that_its_worker_goes_on_with_does_not_wait(
     assert (seen("weighbridge_backlog"), seen("weighbridge_backlog_age_seconds")) == (1, 0)
 
 
-async def test_live_attempts_are_counted_by_queue_and_what_nobody_works_on_is_stale(
+async def test_live_attempts_are_counted_by_queue_and_uploads_without_a_worker_are_stale(
     app: App, scrape: Scrape, make_upload: Any, clock: Any
 ) -> None:
     make_upload()
@@ -126,7 +126,7 @@ async def test_an_event_waits_in_the_outbox_until_it_is_delivered(
     assert (await scrape())("weighbridge_outbox_waiting") == 0
 
 
-async def test_the_oldest_transaction_is_anybodys_but_the_scrapes_own(
+async def test_the_age_of_the_oldest_transaction_excludes_the_scrape(
     scrape: Scrape, database_url: str
 ) -> None:
     assert (await scrape())("weighbridge_oldest_transaction_seconds") == 0
@@ -138,7 +138,7 @@ async def test_the_oldest_transaction_is_anybodys_but_the_scrapes_own(
         assert (await scrape())("weighbridge_oldest_transaction_seconds") == 0
 
 
-def test_the_figures_are_read_from_indexes_however_many_uploads_there_are(
+def test_metrics_are_read_from_indexes_however_many_uploads_there_are(
     database_url: str, workspace: UUID
 ) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
@@ -173,7 +173,7 @@ def test_the_figures_are_read_from_indexes_however_many_uploads_there_are(
     read_whole = {
         node["Relation Name"] for node in nodes(row[0][0]["Plan"]) if node["Node Type"] == "Seq Scan"
     }
-    # A row a user, a file that waits, a site and provider: few, and all of them are wanted.
+    # One row per user, per waiting file, per site and provider: few rows, and all are needed.
     assert read_whole <= {"clock", "pg_database", "storage_usage", "upload_queue", "provider_health_state"}
 
 
@@ -183,10 +183,10 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(part)
 
 
-# What the process counted -----------------------------------------------------------------------------------
+# Counters of the process ------------------------------------------------------------------------------------
 
 
-async def test_uploads_that_a_worker_ended_are_in_the_counters(
+async def test_uploads_that_a_worker_finished_are_counted(
     client: httpx.AsyncClient, scrape: Scrape, load_file: Load, make_key: MakeKey
 ) -> None:
     before = await scrape()
@@ -231,7 +231,7 @@ async def test_a_takeover_a_lost_lease_and_a_retry_are_counted(
     assert seen.since(before, "weighbridge_retries_total", kind="timeout") == 1
 
 
-async def test_no_label_says_whose_upload_it_is(
+async def test_no_label_identifies_the_owner_of_an_upload(
     client: httpx.AsyncClient, load_file: Load, workspace: UUID
 ) -> None:
     upload = await load_file(BROKEN, source_batch_id="jane-roe")

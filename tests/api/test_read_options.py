@@ -36,9 +36,7 @@ REPORT = {
 }
 
 
-async def test_a_form_says_how_its_files_are_written(
-    client: httpx.AsyncClient, key: dict[str, str], query: Query
-) -> None:
+async def test_a_form_sets_read_options(client: httpx.AsyncClient, key: dict[str, str], query: Query) -> None:
     data = {"platform": "meta", **SAID}
     answer = await client.post("/api/uploads", headers=key, data=data, files={"file": ("a.csv", CSV)})
     assert answer.status_code == 201, answer.text
@@ -53,7 +51,7 @@ async def test_a_form_says_how_its_files_are_written(
     assert (other.status_code, other.json()["duplicate"]) == (201, False)
 
 
-async def test_a_query_does_so_for_one_file_as_the_body(
+async def test_a_query_sets_read_options_of_a_file_in_the_body(
     client: httpx.AsyncClient, key: dict[str, str], query: Query
 ) -> None:
     answer = await client.post(
@@ -66,7 +64,7 @@ async def test_a_query_does_so_for_one_file_as_the_body(
     assert query("SELECT reading FROM data_uploads") == [({"delimiter": ",", "date_order": "dmy"},)]
 
 
-async def test_the_metadata_of_a_resumable_upload_does_so(
+async def test_the_metadata_of_a_resumable_upload_sets_read_options(
     client: httpx.AsyncClient, key: dict[str, str], query: Query
 ) -> None:
     sender = Sender(client, key)

@@ -1,4 +1,4 @@
-"""Files that say by their header what they are: asked before they are sent, and as they come."""
+"""Recognition of files by their header: before they are sent, and while they are received."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_head_is_recognised(client: httpx.AsyncClient, make_key: MakeKey
     assert (told["sure"], told["fits"][0]["missing"]) == ("none", ["Day", "Impressions", "Amount spent"])
 
 
-async def test_it_says_what_is_missing_beside_the_file(
+async def test_required_fields_that_were_not_sent_are_reported(
     client: httpx.AsyncClient, key: dict[str, str]
 ) -> None:
     told = (await ask(client, key, KEYWORDS)).json()
@@ -71,14 +71,14 @@ async def test_it_says_what_is_missing_beside_the_file(
         (b"a,b\n" * 20_000, 413, "body_too_large"),
     ],
 )
-async def test_what_cannot_be_looked_at_is_refused(
+async def test_unreadable_content_is_refused(
     client: httpx.AsyncClient, key: dict[str, str], head: bytes, status: int, code: str
 ) -> None:
     answer = await ask(client, key, head)
     assert (answer.status_code, answer.json()["error"]) == (status, code)
 
 
-async def test_files_of_mixed_kinds_go_in_one_request(
+async def test_files_of_several_kinds_are_accepted_in_one_request(
     client: httpx.AsyncClient, key: dict[str, str], query: Query
 ) -> None:
     files = [
@@ -138,7 +138,7 @@ async def test_a_file_in_parts_is_recognised_by_its_first_bytes(
     assert wrong.json()["error"] == "unknown_platform"
 
 
-async def test_a_large_one_is_refused_before_the_rest_is_sent(
+async def test_a_file_that_is_too_large_is_refused_before_the_rest_is_sent(
     client: httpx.AsyncClient, key: dict[str, str]
 ) -> None:
     content = EITHER + b"2025-01-01,a,1,2\n" * 50_000
@@ -149,7 +149,7 @@ async def test_a_large_one_is_refused_before_the_rest_is_sent(
     assert (told["error"], told["ended"]) == ("unrecognised_file", True)
 
 
-async def test_only_the_key_that_began_a_file_learns_how_its_rows_fare(
+async def test_only_the_key_that_created_a_file_sees_the_progress_of_its_rows(
     client: httpx.AsyncClient, make_key: MakeKey
 ) -> None:
     mine, other = await make_key("upload"), await make_key("upload")
@@ -169,7 +169,7 @@ async def test_only_the_key_that_began_a_file_learns_how_its_rows_fare(
 
 @pytest.fixture
 async def opened(app: App) -> AsyncIterator[httpx.AsyncClient]:
-    """An API that pages of one other origin may upload to."""
+    """An API that accepts uploads from pages of one other origin."""
     settings = read(home=app.settings.home, DATABASE_URL=app.settings.database_url, cors_origins=ORIGIN)
     async with open_app(settings) as more:
         transport = httpx.ASGITransport(create(more), raise_app_exceptions=False)
@@ -186,7 +186,7 @@ async def preflight(client: httpx.AsyncClient, path: str, origin: str = ORIGIN, 
     return await client.options(path, headers=headers)
 
 
-async def test_a_named_origin_may_upload_and_nothing_else(opened: httpx.AsyncClient) -> None:
+async def test_an_allowed_origin_may_only_upload(opened: httpx.AsyncClient) -> None:
     answer = await preflight(opened, f"/api/files/{UUID(int=1)}")
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == ORIGIN
@@ -198,7 +198,7 @@ async def test_a_named_origin_may_upload_and_nothing_else(opened: httpx.AsyncCli
     assert "access-control-allow-origin" not in other.headers
 
 
-async def test_answers_and_refusals_can_be_read_by_the_page(
+async def test_a_page_of_an_allowed_origin_can_read_responses_and_errors(
     opened: httpx.AsyncClient, key: dict[str, str]
 ) -> None:
     answer = await begin(opened, {**key, "Origin": ORIGIN}, CSV)
@@ -211,7 +211,7 @@ async def test_answers_and_refusals_can_be_read_by_the_page(
     assert described.headers["tus-version"] == "1.0.0", "what tus says of itself is still said"
 
 
-async def test_without_the_setting_no_origin_may(client: httpx.AsyncClient) -> None:
+async def test_without_the_setting_no_origin_is_allowed(client: httpx.AsyncClient) -> None:
     assert "access-control-allow-origin" not in (await preflight(client, "/api/files")).headers
 
 
@@ -224,7 +224,7 @@ async def test_without_the_setting_no_origin_may(client: httpx.AsyncClient) -> N
         ("https://A.example.com", "a host in lower case"),
     ],
 )
-def test_an_origin_that_is_none_gets_a_sentence(said: str, sentence: str) -> None:
+def test_an_invalid_origin_in_the_setting_is_refused_with_a_message(said: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match="WEIGHBRIDGE_CORS_ORIGINS") as refused:
         read(cors_origins=said)
     assert sentence in str(refused.value)

@@ -1,4 +1,4 @@
-"""Sites, their credentials, and how they fare with each provider."""
+"""Sites, their credentials, and their status with each provider."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def service(database_url: str, home: Path, workspace: UUID) -> AsyncIterat
         yield service
 
 
-async def test_a_site_is_made_listed_and_changed(service: Service) -> None:
+async def test_a_site_is_created_listed_and_changed(service: Service) -> None:
     made = await service.ask("POST", "/api/sites", status=201, json={"name": "Shop"})
     assert (made["name"], made["providers"]) == ("Shop", ["google_datamanager"])
     taken = await service.ask("POST", "/api/sites", status=409, json={"name": "Shop"})
@@ -39,7 +39,7 @@ async def test_a_site_is_made_listed_and_changed(service: Service) -> None:
     assert second["next"] is None
 
 
-async def test_a_provider_that_there_is_not_is_said(service: Service) -> None:
+async def test_an_unknown_provider_is_named_in_the_error(service: Service) -> None:
     body = {"name": "Shop", "providers": ["google_adds"]}
     answer = await service.ask("POST", "/api/sites", status=422, json=body)
     assert answer["error"] == "unknown_provider"
@@ -51,7 +51,7 @@ async def test_a_provider_that_there_is_not_is_said(service: Service) -> None:
         await service.ask("POST", "/api/sites", status=422, json={"name": name})
 
 
-async def test_another_workspaces_site_is_as_if_it_did_not_exist(service: Service, query: Query) -> None:
+async def test_the_site_of_another_workspace_is_not_found(service: Service, query: Query) -> None:
     site = await service.site()
     other = await new_key(service.app.db, uuid4(), ("admin",))
     body = {"credentials": GOOGLE_ADS}
@@ -122,7 +122,7 @@ async def test_wrong_credentials_are_refused_without_repeating_them(service: Ser
     assert query("SELECT count(*) FROM provider_credentials") == [(0,)]
 
 
-async def test_bodies_and_names_that_are_wrong(service: Service) -> None:
+async def test_invalid_bodies_and_names_are_refused(service: Service) -> None:
     site = await service.site()
     url = f"/api/sites/{site}/credentials"
     assert (
@@ -135,7 +135,7 @@ async def test_bodies_and_names_that_are_wrong(service: Service) -> None:
     await service.ask("POST", f"/api/sites/{site}/providers/google_add/reset", status=404)
 
 
-async def test_without_the_vaults_key_credentials_cannot_be_set(
+async def test_credentials_cannot_be_set_without_the_vault_key(
     database_url: str, home: Path, workspace: UUID
 ) -> None:
     async with serving(database_url, home, workspace, vault_key=None) as service:
@@ -144,7 +144,7 @@ async def test_without_the_vaults_key_credentials_cannot_be_set(
         assert (answer["error"], "WEIGHBRIDGE_VAULT_KEY" in answer["message"]) == ("no_vault_key", True)
 
 
-async def test_groups_say_what_waits_what_failed_and_what_is_in_the_way(
+async def test_groups_show_queued_and_failed_rows_and_what_blocks_them(
     service: Service, query: Query
 ) -> None:
     site = await service.seeded()
@@ -180,9 +180,7 @@ async def test_groups_say_what_waits_what_failed_and_what_is_in_the_way(
     assert sorted(found) == sorted(groups)
 
 
-async def test_a_reset_closes_the_circuit_and_lets_credentials_be_tried_again(
-    service: Service, query: Query
-) -> None:
+async def test_a_reset_closes_the_circuit_and_retries_the_credentials(service: Service, query: Query) -> None:
     site = await service.seeded()
     query("SELECT record_provider_outcome(%s, 'google_ads', false, true) FROM generate_series(1, 5)", (site,))
     query("UPDATE provider_credentials SET refused_at = now(), refused_code = 'X'")

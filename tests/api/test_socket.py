@@ -1,4 +1,4 @@
-"""The API as a process of its own, over a real socket: what only then can be seen."""
+"""The API in its own process over a real socket: behaviour that only this setup shows."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ def make_key(db: Database, workspace: UUID) -> MakeKey:
 
 
 async def left_behind(db: Database, server: Server, workspace: UUID) -> list[Any]:
-    """What intake left of the workspace: rows, blobs, scratch files."""
+    """Rows, blobs and scratch files that intake left for the workspace."""
     async with db.tx() as tx:
         rows = await queue.recent_uploads(tx, workspace, limit=10)
     return [*rows, *(server.home / "blobs").glob(f"{workspace}/*"), *(server.home / "scratch").iterdir()]
 
 
 def form(*fields: tuple[bytes, bytes]) -> bytes:
-    """The beginning of a form: fields, then a file that may be as long as one likes."""
+    """The start of a form: fields, then a file of any length."""
     said = b"".join(PART % (name, b"") + value + b"\r\n" for name, value in fields)
     return said + PART % (b"file", b'; filename="a.csv"')
 
 
-async def test_a_large_file_passes_through_without_filling_the_memory(
+async def test_a_large_file_is_received_in_little_memory(
     serve: Serve, key: dict[str, str], db: Database
 ) -> None:
     server = serve("api")
@@ -112,7 +112,7 @@ async def test_a_large_file_passes_through_without_filling_the_memory(
 
 
 @pytest.mark.parametrize("way", ["form", "raw"])
-async def test_too_large_is_answered_before_the_body_has_been_sent(
+async def test_a_body_that_is_too_large_is_refused_before_it_has_been_sent(
     small: Server, key: dict[str, str], db: Database, workspace: UUID, way: str
 ) -> None:
     head, said = (form((b"platform", b"meta")), "") if way == "form" else (b"", "?platform=meta")
@@ -135,9 +135,7 @@ async def test_too_large_is_answered_before_the_body_has_been_sent(
     assert await left_behind(db, small, workspace) == []
 
 
-async def test_the_answer_413_reaches_a_client_that_goes_on_sending(
-    serve: Serve, key: dict[str, str]
-) -> None:
+async def test_a_client_that_continues_sending_receives_the_413(serve: Serve, key: dict[str, str]) -> None:
     server = serve(WEIGHBRIDGE_MAX_UPLOAD_MB=1)
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
         answer = await client.post(
@@ -146,7 +144,7 @@ async def test_the_answer_413_reaches_a_client_that_goes_on_sending(
     assert (answer.status_code, answer.json()["error"]) == (413, "file_too_large")
 
 
-async def test_a_client_that_leaves_in_the_middle_leaves_nothing(
+async def test_a_client_that_disconnects_leaves_nothing(
     small: Server, key: dict[str, str], db: Database, workspace: UUID, eventually: Any
 ) -> None:
     connection = socket.create_connection(("127.0.0.1", small.port), timeout=20)
@@ -196,7 +194,7 @@ async def collect(next_message: Callable[[], Any], upload_id: str) -> list[dict[
     return said
 
 
-async def test_server_sent_events_tell_an_upload_from_start_to_end(
+async def test_server_sent_events_report_an_upload_from_start_to_end(
     up: Server, key: dict[str, str], make_key: MakeKey, tmp_path: Path, workspace: UUID
 ) -> None:
     stranger = await make_key("upload", "read", of=uuid4())
@@ -222,14 +220,14 @@ async def test_server_sent_events_tell_an_upload_from_start_to_end(
         assert said[-2]["promoted_rows"] == said[-2]["total_rows"] == 30
         assert said[-1]["workspace_id"] == str(workspace)
         assert len(said[-1]["affected_dates"]) == 10
-        # Another workspace hears nothing of it: its next message is about its own upload.
+        # Another workspace receives none of its events: its next message is about its own upload.
         sent = await client.post(
             "/api/uploads", headers=stranger, data={"platform": "meta"}, files={"file": ("b.csv", content)}
         )
         assert (await others.next())["upload_id"] == sent.json()["upload_id"]
 
 
-async def test_after_a_lost_connection_to_the_database_a_stream_begins_anew(
+async def test_a_stream_restarts_after_a_lost_connection_to_the_database(
     up: Server, key: dict[str, str], db: Database, tmp_path: Path
 ) -> None:
     async with (
@@ -250,7 +248,7 @@ async def test_after_a_lost_connection_to_the_database_a_stream_begins_anew(
         assert (await events.next())["upload_id"] == sent.json()["upload_id"]
 
 
-async def test_a_websocket_tells_the_same(up: Server, key: dict[str, str], tmp_path: Path) -> None:
+async def test_a_websocket_reports_the_same_events(up: Server, key: dict[str, str], tmp_path: Path) -> None:
     address = f"ws://127.0.0.1:{up.port}/api/ws"
     content = export(tmp_path / "a.csv")
     secret = key["Authorization"].removeprefix("Bearer ")
@@ -287,7 +285,7 @@ async def test_a_websocket_tells_the_same(up: Server, key: dict[str, str], tmp_p
         ("upload", None, 4403, "wrong_scope"),
     ],
 )
-async def test_a_websocket_without_a_good_key_is_closed(
+async def test_a_websocket_without_a_valid_key_is_closed(
     small: Server, make_key: MakeKey, scope: str | None, message: str | None, code: int, error: str
 ) -> None:
     headers = await make_key(scope) if scope else {}
@@ -300,7 +298,7 @@ async def test_a_websocket_without_a_good_key_is_closed(
         assert websocket.close_code == code
 
 
-async def test_a_stop_ends_open_streams_and_leaves_in_order(serve: Serve, key: dict[str, str]) -> None:
+async def test_a_stop_ends_open_streams_and_exits_cleanly(serve: Serve, key: dict[str, str]) -> None:
     server = serve("up")
     address = f"ws://127.0.0.1:{server.port}/api/ws"
     async with (
@@ -319,7 +317,9 @@ async def test_a_stop_ends_open_streams_and_leaves_in_order(serve: Serve, key: d
     assert await asyncio.to_thread(server.process.wait, 20) == 0
 
 
-async def test_nothing_that_the_description_allows_breaks_the_api(small: Server, make_key: MakeKey) -> None:
+async def test_no_request_of_the_openapi_document_causes_a_server_error(
+    small: Server, make_key: MakeKey
+) -> None:
     """A few requests for each route, made from its description: every answer must be one that it names."""
     schema = schemathesis.openapi.from_url(f"{small.url}/api/openapi.json")
     key = await make_key("admin")
@@ -337,7 +337,7 @@ async def test_nothing_that_the_description_allows_breaks_the_api(small: Server,
         check()
 
 
-def test_a_port_that_is_taken_is_said_in_a_sentence(
+def test_a_port_in_use_is_reported_in_one_sentence(
     small: Server, shared_database_url: str, home: Path
 ) -> None:
     second = subprocess.run(

@@ -1,4 +1,4 @@
-"""Upload tokens: what a browser on another origin holds. They upload, for a while, what they were made for."""
+"""Upload tokens for browsers on other origins: they expire, and allow only uploads within their scope."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def _resume(
     return await client.patch(path, headers={**token, **TUS, **PART}, content=content)
 
 
-async def test_a_token_uploads_and_does_nothing_else(client: httpx.AsyncClient, make_key: MakeKey) -> None:
+async def test_a_token_can_only_upload(client: httpx.AsyncClient, make_key: MakeKey) -> None:
     token = await _token(client, await make_key("admin"))
     sent = await _send(client, token, platform="meta")
     assert sent.status_code == 201
@@ -69,7 +69,7 @@ async def test_a_token_uploads_and_does_nothing_else(client: httpx.AsyncClient, 
         assert (answer.status_code, answer.json()["error"]) == (403, "wrong_scope"), path
 
 
-async def test_a_token_ends_after_its_time_and_with_its_key(
+async def test_a_token_ends_at_its_expiry_and_with_its_key(
     app: App, client: httpx.AsyncClient, key: dict[str, str], clock: Clock
 ) -> None:
     short, long = await _token(client, key, seconds=60), await _token(client, key, seconds=7200)
@@ -82,9 +82,9 @@ async def test_a_token_ends_after_its_time_and_with_its_key(
     assert (await _send(client, long, platform="meta")).status_code == 401
 
 
-async def test_a_token_is_for_what_it_was_made_for(client: httpx.AsyncClient, key: dict[str, str]) -> None:
+async def test_a_token_is_limited_to_its_scope(client: httpx.AsyncClient, key: dict[str, str]) -> None:
     token = await _token(client, key, pipeline="ads", platform="meta")
-    assert (await _send(client, token)).status_code == 201  # what it says need not be said again
+    assert (await _send(client, token)).status_code == 201  # fields of the token need not be sent again
     other = await _send(client, token, platform="google")
     assert (other.status_code, other.json()["error"]) == (403, "wrong_scope")
     assert "'meta'" in other.json()["message"]
@@ -118,7 +118,7 @@ ESCAPES = pytest.mark.parametrize(
 
 
 @ESCAPES
-async def test_recognition_leads_out_of_no_tokens_bounds(
+async def test_recognition_cannot_exceed_the_scope_of_a_token(
     client: httpx.AsyncClient,
     key: dict[str, str],
     query: Query,
@@ -139,7 +139,7 @@ async def test_recognition_leads_out_of_no_tokens_bounds(
 
 
 @ESCAPES
-async def test_nor_does_it_for_a_file_that_comes_in_parts(
+async def test_recognition_of_a_resumable_file_cannot_exceed_the_scope_of_a_token(
     client: httpx.AsyncClient,
     key: dict[str, str],
     query: Query,
@@ -158,7 +158,7 @@ async def test_nor_does_it_for_a_file_that_comes_in_parts(
     assert query("SELECT id FROM projects") == []
 
 
-async def test_the_pipeline_that_a_sender_names_is_no_way_out_either(
+async def test_a_pipeline_named_by_the_sender_cannot_exceed_the_scope_of_a_token(
     client: httpx.AsyncClient, key: dict[str, str]
 ) -> None:
     token = await _token(client, key, client_id=CLIENT)
@@ -170,7 +170,7 @@ async def test_the_pipeline_that_a_sender_names_is_no_way_out_either(
         assert (answer.status_code, answer.json()["error"]) == (403, "wrong_scope")
 
 
-async def test_within_its_bounds_files_are_recognised_and_what_is_left_open_is_the_senders(
+async def test_within_the_scope_of_a_token_files_are_recognised_and_the_sender_sets_the_rest(
     client: httpx.AsyncClient, key: dict[str, str], query: Query
 ) -> None:
     project, of_client, free = [
@@ -179,7 +179,9 @@ async def test_within_its_bounds_files_are_recognised_and_what_is_left_open_is_t
     assert (await _send(client, project, KEYWORDS, pipeline="auto")).status_code == 201
     assert (await _send(client, of_client, pipeline="auto")).status_code == 201
     assert (await _send(client, free, KEYWORDS, pipeline="auto", project_id="8")).status_code == 201
-    both = await _token(client, key, pipeline="judgments", client_id=CLIENT)  # whoever made it wants it so
+    both = await _token(
+        client, key, pipeline="judgments", client_id=CLIENT
+    )  # as requested by the creator of the token
     assert (await _send(client, both, JUDGMENTS)).status_code == 201
     assert query("SELECT pipeline, project_id, client_id::text FROM data_uploads ORDER BY created_at") == [
         ("keywords", 7, None),
@@ -189,7 +191,7 @@ async def test_within_its_bounds_files_are_recognised_and_what_is_left_open_is_t
     ]
 
 
-async def test_of_content_that_was_here_a_token_learns_only_since_when(
+async def test_a_token_sees_only_the_time_of_an_earlier_upload_of_the_same_content(
     client: httpx.AsyncClient, make_key: MakeKey
 ) -> None:
     other, mine = await make_key("upload", "read"), await make_key("upload", "read")
@@ -205,7 +207,7 @@ async def test_of_content_that_was_here_a_token_learns_only_since_when(
         assert ("Bob" in str(told)) == (bearer is mine)
 
 
-async def test_a_file_that_another_key_began_is_not_there_for_a_token(
+async def test_a_token_cannot_see_a_file_created_with_another_key(
     client: httpx.AsyncClient, make_key: MakeKey, query: Query
 ) -> None:
     other, mine = await make_key("upload"), await make_key("upload")
@@ -240,7 +242,7 @@ async def test_a_file_that_another_key_began_is_not_there_for_a_token(
         ({"client_id": "x\0"}, 422),
     ],
 )
-async def test_a_wish_that_no_file_could_meet_is_refused(
+async def test_a_scope_that_no_file_can_match_is_refused(
     client: httpx.AsyncClient, key: dict[str, str], wish: dict[str, Any], status: int
 ) -> None:
     answer = await client.post("/api/tokens", headers=key, json=wish)
@@ -249,12 +251,12 @@ async def test_a_wish_that_no_file_could_meet_is_refused(
 
 
 @pytest.mark.parametrize("token", ["wbt_", "wbt_x", "wbt_e30.x", "wbt_" + "A" * 60])
-async def test_a_token_that_is_not_ours_opens_nothing(client: httpx.AsyncClient, token: str) -> None:
+async def test_an_invalid_token_is_refused(client: httpx.AsyncClient, token: str) -> None:
     answer = await _send(client, {"Authorization": f"Bearer {token}"}, platform="meta")
     assert (answer.status_code, answer.json()["error"]) == (401, "token_ended")
 
 
-async def test_a_session_is_no_token_and_a_token_no_session(
+async def test_a_session_cannot_be_used_as_a_token_nor_a_token_as_a_session(
     client: httpx.AsyncClient, key: dict[str, str]
 ) -> None:
     token = (await _token(client, key))["Authorization"].removeprefix("Bearer wbt_")

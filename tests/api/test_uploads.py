@@ -1,4 +1,4 @@
-"""`GET /api/uploads`, one upload, its refused rows, another try."""
+"""`GET /api/uploads`, one upload, its rejected rows, retry."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_pages_follow_each_other_newest_first(
     assert seen == ids[::-1]
 
 
-async def test_uploads_of_one_moment_are_told_apart(
+async def test_uploads_of_the_same_moment_are_paged_correctly(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload
 ) -> None:
     moment = datetime(2025, 1, 1, tzinfo=UTC)
@@ -77,7 +77,7 @@ async def test_warnings_are_listed_in_the_files_order(
     assert (await client.get(f"/api/uploads/{uuid4()}/warnings", headers=key)).status_code == 404
 
 
-async def test_the_last_page_says_so_even_where_it_is_full(
+async def test_a_full_last_page_has_no_cursor(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query, workspace: UUID
 ) -> None:
     id_ = make_upload(status="completed")
@@ -87,7 +87,7 @@ async def test_the_last_page_says_so_even_where_it_is_full(
         assert (len(page[name]), page["next"]) == (1, None)
 
 
-async def test_a_status_filters(
+async def test_uploads_are_filtered_by_status(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload
 ) -> None:
     make_upload(status="completed")
@@ -132,7 +132,7 @@ async def test_a_wrong_parameter_is_422(
         (b"[1]", "body: expected a JSON object, sent as Content-Type: application/json."),
     ],
 )
-async def test_a_body_that_is_not_understood_is_422_and_changes_nothing(
+async def test_an_invalid_body_is_422_and_changes_nothing(
     client: httpx.AsyncClient,
     key: dict[str, str],
     make_upload: MakeUpload,
@@ -148,7 +148,7 @@ async def test_a_body_that_is_not_understood_is_422_and_changes_nothing(
     assert query("SELECT status FROM data_uploads") == [("failed",)]
 
 
-async def test_an_upload_says_everything_about_itself(
+async def test_an_upload_has_every_field(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, workspace: UUID
 ) -> None:
     id_ = make_upload(
@@ -178,7 +178,7 @@ async def test_an_upload_says_everything_about_itself(
         "warnings": 1,
     }
     assert {name: told[name] for name in expected} == expected
-    assert "file_url" not in told  # where the service keeps its files is its own affair
+    assert "file_url" not in told  # paths of stored files are not disclosed
 
 
 async def test_an_upload_that_does_not_exist_is_404(client: httpx.AsyncClient, key: dict[str, str]) -> None:
@@ -196,7 +196,7 @@ async def test_an_upload_that_does_not_exist_is_404(client: httpx.AsyncClient, k
 
 @pytest.mark.parametrize("status", ["failed", "partial"])
 @pytest.mark.parametrize("wish", [None, {"force_partial": True}])
-async def test_a_failed_or_partial_upload_can_be_tried_again(
+async def test_a_failed_or_partial_upload_can_be_retried(
     client: httpx.AsyncClient,
     key: dict[str, str],
     make_upload: MakeUpload,
@@ -214,7 +214,7 @@ async def test_a_failed_or_partial_upload_can_be_tried_again(
 
 
 @pytest.mark.parametrize("status", ["pending", "processing", "staging_complete", "promoting", "completed"])
-async def test_no_other_upload_can_be_tried_again(
+async def test_no_other_upload_can_be_retried(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query, status: str
 ) -> None:
     id_ = make_upload(status=status)
@@ -229,7 +229,7 @@ async def test_no_other_upload_can_be_tried_again(
     assert query("SELECT status FROM data_uploads") == [(status,)]
 
 
-async def test_a_failed_upload_whose_content_came_again_is_superseded(
+async def test_a_failed_upload_whose_content_was_sent_again_is_superseded(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload
 ) -> None:
     content = uuid4().bytes * 2
@@ -255,7 +255,7 @@ def reject(query: Query, id_: UUID, row: int, raw: list[str | None] | None, **mo
     )
 
 
-async def test_refused_rows_come_as_csv_in_the_files_own_columns(
+async def test_rejected_rows_are_csv_with_the_columns_of_the_file(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query
 ) -> None:
     id_ = make_upload(status="completed", columns=["Day", "Campaign, name", "=Spend"])
@@ -292,7 +292,7 @@ async def test_refused_rows_come_as_csv_in_the_files_own_columns(
     assert (first[1], first[-1]) == ("'=cmd|' /C calc'!A0", "yes")
 
 
-async def test_what_is_no_record_at_all_is_a_row_of_empty_cells(
+async def test_a_rejected_line_that_is_no_record_has_empty_cells(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query
 ) -> None:
     """In JSON a record can be anything: its cells are NULL, and its text comes after them."""
@@ -306,7 +306,7 @@ async def test_what_is_no_record_at_all_is_a_row_of_empty_cells(
     ]
 
 
-async def test_many_refused_rows_are_all_there_in_order(
+async def test_many_rejected_rows_are_complete_and_in_order(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query
 ) -> None:
     id_ = make_upload(status="completed", columns=["Day"])
@@ -343,5 +343,5 @@ async def test_many_refused_rows_are_all_there_in_order(
         ("", ""),
     ],
 )
-def test_a_cell_that_could_be_a_formula_is_made_harmless(cell: str, shown: str) -> None:
+def test_a_cell_that_could_be_a_formula_is_escaped(cell: str, shown: str) -> None:
     assert escape(cell) == shown

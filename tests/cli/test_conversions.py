@@ -1,4 +1,4 @@
-"""`weighbridge conversions`: what is on its way, what became of it, another try."""
+"""`weighbridge conversions`: list, show and retry conversions."""
 
 from __future__ import annotations
 

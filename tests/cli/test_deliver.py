@@ -1,4 +1,4 @@
-"""`weighbridge deliver`: one run, a dry run that leaves no trace, and an end in order."""
+"""`weighbridge deliver`: one run, a dry run that changes nothing, and a clean stop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def traces(query: Query) -> list[list[tuple[Any, ...]]]:
     return [query(f"SELECT t::text FROM {table} t ORDER BY 1") for table in TABLES]
 
 
-def test_one_run_sends_what_waits_and_says_so(
+def test_one_run_sends_queued_conversions_and_prints_the_result(
     delivering: Command, shop: str, sell: Sell, google: FakeGoogleAds
 ) -> None:
     sell(UUID(shop), 3)
@@ -50,14 +50,14 @@ def test_one_run_sends_what_waits_and_says_so(
     assert delivering("deliver", "--once").out == "Nothing was sent.\n"
 
 
-def test_one_run_takes_fifty_unless_told_otherwise(delivering: Command, shop: str, sell: Sell) -> None:
+def test_one_run_claims_fifty_rows_by_default(delivering: Command, shop: str, sell: Sell) -> None:
     sell(UUID(shop), 60)
     assert delivering("deliver", "--once", "--json").json["processed"] == 50
     shown = delivering("deliver", "--once", "--limit", "4").out
     assert shown == "4 conversions in 1 call: 4 delivered, 0 failed, 0 to retry.\n"
 
 
-def test_what_is_in_the_way_is_said(delivering: Command, shop: str, sell: Sell) -> None:
+def test_the_reasons_for_skipped_groups_are_printed(delivering: Command, shop: str, sell: Sell) -> None:
     bare = delivering("sites", "create", "Bare", "--provider", "google_ads", "--json").json["site_id"]
     sell(UUID(bare))
     done = delivering("deliver", "--once")
@@ -65,7 +65,7 @@ def test_what_is_in_the_way_is_said(delivering: Command, shop: str, sell: Sell) 
     assert delivering("deliver", "--once", "--json").json["skipped"] == {"no_credentials": 1}
 
 
-def test_a_provider_that_was_taken_off_its_site_is_said_in_words(
+def test_rows_for_a_provider_that_was_removed_from_its_site_have_a_message(
     delivering: Command, shop: str, sell: Sell
 ) -> None:
     sell(UUID(shop))
@@ -77,7 +77,7 @@ def test_a_provider_that_was_taken_off_its_site_is_said_in_words(
     )
 
 
-def test_when_the_next_one_is_due_is_said_where_nothing_was_sent(
+def test_a_run_that_sends_nothing_prints_when_the_next_row_is_due(
     delivering: Command, shop: str, sell: Sell, query: Query
 ) -> None:
     other = delivering("sites", "create", "Other", "--provider", "google_ads", "--json").json["site_id"]
@@ -90,7 +90,7 @@ def test_when_the_next_one_is_due_is_said_where_nothing_was_sent(
     assert lines[1].startswith("The next retry is due at 2199-01-02 03:04:05")
 
 
-def test_without_a_free_slot_nobody_was_called(
+def test_without_a_free_slot_no_call_is_made(
     delivering: Command, shop: str, sell: Sell, google: FakeGoogleAds, query: Query
 ) -> None:
     sell(UUID(shop), 3)
@@ -108,12 +108,12 @@ def test_without_a_free_slot_nobody_was_called(
 
 
 @pytest.mark.parametrize("options", [[], ["--once"], ["--dry-run"]])
-def test_without_the_vaults_key_nothing_begins(delivering: Command, options: list[str]) -> None:
+def test_without_the_vault_key_no_run_starts(delivering: Command, options: list[str]) -> None:
     done = delivering("deliver", *options, WEIGHBRIDGE_VAULT_KEY="")
     assert (done.code, "Set WEIGHBRIDGE_VAULT_KEY" in done.err) == (1, True)
 
 
-def test_a_database_that_is_away_is_told(delivering: Command) -> None:
+def test_an_unavailable_database_is_reported(delivering: Command) -> None:
     done = delivering("deliver", "--once", DATABASE_URL="postgresql://127.0.0.1:1/x")
     assert (done.code, "no Postgres answers there" in done.err) == (1, True)
 
@@ -159,7 +159,7 @@ def test_for_people_a_dry_run_names_the_rows_that_would_be_refused(
     assert lines[-1] == "Dry run: no conversion was stored or changed."
 
 
-def test_trouble_on_the_line_is_what_a_dry_run_says_and_no_circuit_counts_it(
+def test_a_dry_run_reports_a_connection_error_that_no_circuit_counts(
     delivering: Command, shop: str, sell: Sell, google: FakeGoogleAds, query: Query
 ) -> None:
     sell(UUID(shop), 2)
@@ -204,7 +204,7 @@ def test_a_dry_run_passes_over_what_a_run_would_and_counts_what_has_expired(
 
 
 @pytest.mark.parametrize(("options", "code"), [([], 0), (["--once"], 128 + signal.SIGTERM)])
-def test_calls_that_are_under_way_are_seen_through_when_it_is_stopped(
+def test_calls_in_flight_are_completed_when_the_command_is_stopped(
     delivering: Command,
     shop: str,
     sell: Sell,

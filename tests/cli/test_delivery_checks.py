@@ -14,7 +14,7 @@ from .test_doctor import found
 # ruff: noqa: F811
 
 
-def test_all_keys_of_the_vault_are_read_and_told_by_their_ids(delivering: Command) -> None:
+def test_all_keys_of_the_vault_are_read_and_listed_by_id(delivering: Command) -> None:
     new = new_key()
     first, second = Vault.open(f"{new},{KEY}").key_ids
     done = delivering("doctor", "--json", WEIGHBRIDGE_VAULT_KEY=f"{new},{KEY}")
@@ -29,7 +29,7 @@ def test_all_keys_of_the_vault_are_read_and_told_by_their_ids(delivering: Comman
     assert "got 7 bytes (key 2 of 2)" in check["found"]
 
 
-def test_credentials_whose_key_is_gone_are_told(delivering: Command, shop: str) -> None:
+def test_credentials_without_their_key_are_reported(delivering: Command, shop: str) -> None:
     well = found(delivering("doctor", "--json"), "credentials")
     assert (well["status"], well["found"]) == ("ok", "1 stored; the vault has all their keys.")
     for key in (new_key(), ""):
@@ -85,7 +85,7 @@ def test_a_redis_is_tried_and_its_password_never_shown(main: Command, tmp_path: 
         assert "hunter" not in shown.out + shown.err
 
 
-def test_rights_to_deliveries_that_nobody_should_have_are_told(main: Command, query: Query) -> None:
+def test_excess_rights_on_delivery_tables_are_reported(main: Command, query: Query) -> None:
     assert found(main("doctor", "--json"), "roles")["status"] == "ok"
     query("GRANT SELECT ON provider_credentials TO weighbridge_tenant")
     query("GRANT UPDATE ON offline_conversion_queue TO weighbridge_deliver")

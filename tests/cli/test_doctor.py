@@ -1,4 +1,4 @@
-"""`weighbridge doctor`: each thing that can be wrong is broken here, found, and mended as it says."""
+"""`weighbridge doctor`: each possible problem is caused here, found, and fixed as printed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from tests import prefork
 from tests.conftest import _remove
-from tests.intake.test_store import bucket  # noqa: F401 (a real S3 server)
+from tests.intake.test_blob_stores import bucket  # noqa: F401 (a real S3 server)
 from weighbridge.cli.doctor import command
 from weighbridge.cli.doctor.database import FIRST, THEN
 from weighbridge.postgres import embedded
@@ -63,7 +63,7 @@ def test_where_all_is_well_nothing_failed(weighbridge: Command) -> None:
     assert all(set(check) == {"name", "status", "found", "fix"} for check in done.json["checks"])
 
 
-def test_for_people_it_is_a_list_with_what_mends_each_under_it(main: Command, query: Query) -> None:
+def test_the_text_output_is_a_list_with_a_fix_under_each_problem(main: Command, query: Query) -> None:
     query(STALE)
     done = main("doctor")
     lines = done.out.splitlines()
@@ -154,7 +154,7 @@ def test_for_people_it_is_a_list_with_what_mends_each_under_it(main: Command, qu
         ),
     ],
 )
-def test_what_is_broken_in_the_database_is_found_and_mended_as_it_says(
+def test_a_broken_database_object_is_found_and_repaired_with_the_printed_fix(
     main: Command, query: Query, broken: str, name: str, words: str
 ) -> None:
     query(broken)
@@ -189,7 +189,7 @@ def test_what_is_broken_in_the_database_is_found_and_mended_as_it_says(
          "The database lacks the tables of ads.", "weighbridge db migrate"),
     ],
 )  # fmt: skip
-def test_what_else_is_wrong_in_the_database_is_told_with_what_to_do(
+def test_other_problems_of_the_database_are_reported_with_a_hint(
     main: Command, query: Query, broken: str, name: str, status: str, words: str, fix: str
 ) -> None:
     query(broken)
@@ -209,7 +209,7 @@ def test_a_missing_trigger_is_restored_by_the_command_that_doctor_names(main: Co
     assert found(main("doctor", "--json"), "constraints")["status"] == "ok"
 
 
-def test_a_database_without_our_schema_is_told_and_left_as_it_is(main: Command, postgres: str) -> None:
+def test_a_database_without_our_schema_is_reported_and_not_changed(main: Command, postgres: str) -> None:
     name = f"test_{uuid4().hex[:12]}"
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
@@ -235,7 +235,7 @@ def test_a_database_that_is_away_leaves_the_other_checks(main: Command) -> None:
     assert "hunter2" not in done.out + done.err
 
 
-def test_a_database_that_takes_calls_and_says_nothing_is_given_up(
+def test_a_database_that_accepts_connections_but_does_not_respond_times_out(
     main: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "DATABASE_TIMEOUT", 0.3)
@@ -282,7 +282,7 @@ def test_on_a_machine_without_a_database_a_file_goes_all_the_way(own_server: Pat
     assert done.out.endswith("[SUCCESS] Golden Path Verified - Data Moat is operational!\n")
 
 
-def test_a_role_that_may_everything_is_told_and_stripped_as_it_says(own_server: Path) -> None:
+def test_a_role_with_all_rights_is_reported_and_corrected_with_the_printed_fix(own_server: Path) -> None:
     assert on_own_server(own_server, "db", "migrate").code == 0
     with psycopg.connect(embedded.start(own_server), autocommit=True) as connection:
         connection.execute("ALTER ROLE weighbridge_tenant BYPASSRLS")
@@ -298,7 +298,7 @@ def test_a_role_that_may_everything_is_told_and_stripped_as_it_says(own_server: 
         assert on_own_server(own_server, "doctor").code == 0
 
 
-def test_a_login_that_cannot_take_on_a_role_is_told(own_server: Path) -> None:
+def test_a_login_that_cannot_set_a_role_is_reported(own_server: Path) -> None:
     admin = embedded.start(own_server)
     with psycopg.connect(admin, autocommit=True) as connection:
         connection.execute("CREATE ROLE plain LOGIN")

@@ -1,4 +1,4 @@
-"""The first minute: no DATABASE_URL, nothing installed, an empty home."""
+"""The first start: no DATABASE_URL, nothing installed, an empty home folder."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_first_starts_at_once_make_one_server(home: Path) -> None:
     assert _left(home / "new") == ["postgres", "postgres.lock"]
 
 
-def test_what_another_user_left_in_tmp_is_in_nobodys_way(home: Path) -> None:
+def test_files_of_another_user_in_tmp_do_not_block_a_start(home: Path) -> None:
     """pgserver's own lock is /tmp/.lockfile, which the first user owns. Not even root opens a folder as a file."""
     (home / "tmp" / ".lockfile").mkdir(parents=True)
     assert _start(home / "new", TMPDIR=str(home / "tmp")).communicate(timeout=60) == ("256MB\n", "")
@@ -164,7 +164,7 @@ def test_a_folder_that_cannot_be_started_is_named_with_the_reason_and_what_to_do
     assert (told.count("\n"), errors) == (1, "")
 
 
-def test_a_disk_that_is_too_small_is_told_and_left_clean(home: Path) -> None:
+def test_a_disk_that_is_too_small_is_reported_and_left_clean(home: Path) -> None:
     def small() -> None:
         resource.setrlimit(
             resource.RLIMIT_FSIZE, (2**20, 2**20)

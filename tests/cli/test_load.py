@@ -1,4 +1,4 @@
-"""`weighbridge load`, `uploads` and `watch`: from a file in the hand to rows, and what one can ask afterwards."""
+"""`weighbridge load`, `uploads` and `watch`: from a file to rows, and the commands that show the result."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_life_of_an_upload_at_the_command_line(
     )
 
 
-def test_several_files_are_a_list_and_a_refused_one_is_told(
+def test_several_files_are_a_list_with_the_error_of_a_refused_file(
     main: Command, export: Written, tmp_path: Path, query: Callable[..., Any]
 ) -> None:
     picture = tmp_path / "picture.csv"
@@ -115,7 +115,7 @@ def test_several_files_are_a_list_and_a_refused_one_is_told(
     assert query("SELECT workspace_id::text FROM data_uploads") == [("00000000-0000-4000-8000-000000000001",)]
 
 
-def test_what_should_be_known_of_a_file_is_listed_as_warnings(main: Command, tmp_path: Path) -> None:
+def test_warnings_about_a_file_are_listed(main: Command, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         "Day,Campaign name,Campaign ID,Impressions,Amount spent\n2025-01-01,Spring,11,7,1.5\n"
     )

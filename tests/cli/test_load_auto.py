@@ -20,7 +20,7 @@ def files(tmp_path: Path) -> list[Path]:
     return [tmp_path / name for name in ("google.csv", "court.csv", "words.csv", "strange.csv")]
 
 
-def test_each_file_goes_where_its_header_says(main: Command, files: list[Path]) -> None:
+def test_each_file_is_loaded_by_the_pipeline_of_its_header(main: Command, files: list[Path]) -> None:
     loaded = main("load", *files, "--pipeline", "auto", "--json")
     assert loaded.code == 1
     told = loaded.json

@@ -1,4 +1,4 @@
-"""`weighbridge projects`: from a project's first file to its groups, and the hands on them."""
+"""`weighbridge projects`: from the first file of a project to its groups and their edits."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_an_edit_is_refused_while_files_wait_and_goes_through_after(
     assert main("projects", "confirm", 1, group).code == 0
 
 
-def test_a_kick_says_who_has_the_project(
+def test_a_kick_prints_the_worker_that_has_the_project(
     main: Command, load: Project, lock: Callable[[], None], query: Query
 ) -> None:
     load("a.csv", *SHOES)
@@ -249,7 +249,7 @@ def test_failed_files_are_tried_again(main: Command, load: Project, query: Query
     assert again.json == {"project_id": 1, "retried": [], "skipped": []}
 
 
-def test_a_failed_file_that_came_again_is_left_and_told(main: Command, load: Project) -> None:
+def test_a_failed_file_that_was_sent_again_is_skipped_and_reported(main: Command, load: Project) -> None:
     load("poor.csv", "red boot,many")
     load("poor.csv", "red boot,many")
     [first, _] = main("projects", "jobs", 1, "--status", "failed", "--json").json

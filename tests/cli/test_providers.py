@@ -1,4 +1,4 @@
-"""`weighbridge providers`: what they need, how groups stand, credentials that only go in, reset and recovery."""
+"""`weighbridge providers`: required credentials, status of groups, write-only credentials, reset and recovery."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .terminal import at_this_terminal, shown_on
 # ruff: noqa: F811
 
 
-def test_the_list_says_what_each_provider_needs(main: Command) -> None:
+def test_the_list_shows_the_credentials_that_each_provider_needs(main: Command) -> None:
     listed = {each["name"]: each for each in main("providers", "list", "--json").json}
     assert set(listed) == {"google_ads", "google_datamanager", "meta_capi", "tiktok_events", "webhook"}
     assert listed["google_ads"]["clicks"] == ["gclid", "gbraid", "wbraid"]
@@ -33,7 +33,7 @@ def test_the_list_says_what_each_provider_needs(main: Command) -> None:
     assert "conversion_action_resource_name  required" in main("providers", "list").out
 
 
-def test_the_status_of_a_group_says_what_is_in_its_way(
+def test_the_status_of_a_group_shows_what_blocks_it(
     delivering: Command, shop: str, sell: Sell, google: FakeGoogleAds
 ) -> None:
     sell_to = delivering("sites", "change", "Shop", "--provider", "google_ads", "--provider", "meta_capi")
@@ -54,9 +54,7 @@ def test_the_status_of_a_group_says_what_is_in_its_way(
     assert lines[3:] == [f"  No credentials: weighbridge providers credentials {shop} meta_capi"]
 
 
-def test_conversions_in_the_hands_of_a_provider_are_counted(
-    delivering: Command, shop: str, sell: Sell, query: Query
-) -> None:
+def test_conversions_in_a_call_are_counted(delivering: Command, shop: str, sell: Sell, query: Query) -> None:
     sell(UUID(shop), 3)
     query("SELECT claim_offline_conversion_jobs_v2(%s, 'google_ads', 2)", (shop,))
     [group] = delivering("providers", "status", "--json").json
@@ -143,7 +141,7 @@ def test_credentials_of_a_provider_that_is_not_the_sites_say_how_it_becomes_one(
         (b" " * 2**20 + b"{}", "got more than a megabyte."),
     ],
 )
-def test_what_is_wrong_with_credentials_is_said_without_them(
+def test_errors_of_credentials_do_not_contain_them(
     delivering: Command, shop: str, tmp_path: Path, content: bytes, sentence: str
 ) -> None:
     (tmp_path / "google.json").write_bytes(content)

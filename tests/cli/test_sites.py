@@ -10,7 +10,7 @@ from .outbound import delivering, google, sell, shop  # noqa: F401
 OTHER = str(uuid4())
 
 
-def test_a_site_is_made_listed_and_changed(main: Command) -> None:
+def test_a_site_is_created_listed_and_changed(main: Command) -> None:
     made = main("sites", "create", "Shop", "--provider", "meta_capi", "--provider", "google_ads")
     assert made.code == 0
     site = made.out.strip()
@@ -47,7 +47,7 @@ def test_a_name_is_taken_once_in_a_workspace(main: Command) -> None:
     assert main("sites", "show", "Shop", "--workspace", OTHER, "--json").json["workspace_id"] == OTHER
 
 
-def test_what_is_misspelled_is_told(main: Command) -> None:
+def test_a_misspelled_name_is_reported_with_a_suggestion(main: Command) -> None:
     assert main("sites", "create", "Shop").code == 0
     near = main("sites", "show", "Shp")
     assert (near.code, "there is no site 'Shp'; did you mean 'Shop'?" in near.err) == (1, True)

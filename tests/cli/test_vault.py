@@ -1,4 +1,4 @@
-"""`weighbridge vault`: a key is made, keys are changed, and what cannot be read is named."""
+"""`weighbridge vault`: create a key, rotate keys, and name unreadable credentials."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_keys_are_changed_and_credentials_stay_readable(delivering: Command, sho
     assert group["credentials"]["key_known"] is True
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_goes_on(
+def test_unreadable_credentials_are_named_and_the_others_are_processed(
     delivering: Command, shop: str, query: Query
 ) -> None:
     other = delivering("sites", "create", "Store", "--provider", "google_ads", "--json").json["site_id"]
@@ -67,7 +67,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(
     assert f"The credentials of site {other} for google_ads cannot be decrypted" in done.err
 
 
-def test_credentials_of_a_lost_key_are_told(delivering: Command, shop: str) -> None:
+def test_credentials_of_a_lost_key_are_reported(delivering: Command, shop: str) -> None:
     new = new_key()
     status = delivering("vault", "status", "--json", WEIGHBRIDGE_VAULT_KEY=new)
     assert (status.code, status.json["unknown"]) == (1, [{"key_id": key_id(KEY), "credentials": 1}])
@@ -79,7 +79,7 @@ def test_credentials_of_a_lost_key_are_told(delivering: Command, shop: str) -> N
     )
 
 
-def test_of_more_than_fit_into_one_transaction_all_that_can_be_read_are_sealed_anew(
+def test_all_readable_credentials_are_encrypted_again_in_several_transactions(
     delivering: Command, shop: str, query: Query
 ) -> None:
     """Half of them are under a lost key: more than a page that stays as it is."""
@@ -115,7 +115,7 @@ def test_without_a_key_it_is_said_how_to_make_one(delivering: Command) -> None:
     assert (wrong.code, "got 7 bytes" in wrong.err, "aHVudGVyMg" in wrong.err) == (1, True, False)
 
 
-async def test_credentials_that_are_being_sealed_anew_cannot_be_replaced_meanwhile(
+async def test_credentials_cannot_be_replaced_while_they_are_encrypted_again(
     shop: str, db: Database, query: Query
 ) -> None:
     async with db.tx() as tx:

@@ -1,4 +1,4 @@
-"""`weighbridge verify golden-path`: the output that is specified, and nothing of it stays, whatever happens."""
+"""`weighbridge verify golden-path`: the specified output; every row and file of the check is removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from tests import prefork
-from tests.intake.test_store import bucket  # noqa: F401 (a real S3 server)
+from tests.intake.test_blob_stores import bucket  # noqa: F401 (a real S3 server)
 from weighbridge.cli.verify import golden_path
 from weighbridge.cli.verify.golden_path import WORKSPACE
 
@@ -174,7 +174,7 @@ def test_a_dry_run_needs_rules_that_accept_the_file(main: Command, monkeypatch: 
 # In production -----------------------------------------------------------------------------------------------
 
 
-def test_in_production_nobody_who_could_answer_is_wrong_usage(
+def test_in_production_a_run_without_a_terminal_is_wrong_usage(
     main: Command, weighbridge: Command, tables: Callable[[], dict[str, str]]
 ) -> None:
     before = tables()
@@ -192,7 +192,7 @@ def test_in_production_yes_needs_no_terminal(weighbridge: Command) -> None:
 
 
 @pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("\n", 1), ("y\n", 0)])
-def test_in_production_one_is_asked_and_told_which_database_it_is(
+def test_in_production_the_confirmation_names_the_database(
     environment: dict[str, str], database_url: str, answer: str, code: int
 ) -> None:
     before, _, host = database_url.partition("?")
@@ -277,7 +277,7 @@ def test_a_skip_that_changes_something_fails(main: Command, query: Query) -> Non
     assert done.code == 1
 
 
-def test_what_cannot_be_removed_is_told_and_removed_the_next_time(
+def test_rows_that_cannot_be_removed_are_reported_and_removed_by_the_next_run(
     main: Command, query: Query, home: Path
 ) -> None:
     query(REFUSE.format(event="DELETE", table="plaintiffs"))
@@ -302,7 +302,7 @@ def test_a_table_that_is_forgotten_fails(main: Command, query: Query) -> None:
     assert done.code == 1
 
 
-def test_a_file_that_nobody_takes_up_is_given_up(
+def test_a_file_that_no_worker_claims_is_given_up(
     main: Command, query: Query, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(golden_path, "LOAD_TIMEOUT", 0.5)

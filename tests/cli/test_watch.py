@@ -1,4 +1,4 @@
-"""`weighbridge watch`: whatever happens to one file or to the database, the others go in."""
+"""`weighbridge watch`: a failing file or database does not stop the other files."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_files_of_several_kinds_are_recognised_in_one_folder(
     assert query("SELECT pipeline FROM data_uploads ORDER BY pipeline") == [("ads",), ("judgments",)]
 
 
-def test_a_database_that_goes_away_for_a_while_is_waited_for(
+def test_watch_continues_after_a_database_outage(
     watching: Callable[[], Watching], tmp_path: Path, database_url: str, query: Callable[..., Any]
 ) -> None:
     watched = watching()
@@ -113,7 +113,7 @@ def test_a_database_that_goes_away_for_a_while_is_waited_for(
     assert query("SELECT count(*) FROM daily_metrics") == [(2,)]
 
 
-def test_a_file_that_cannot_be_read_holds_no_other_up(
+def test_an_unreadable_file_does_not_block_the_others(
     watching: Callable[[], Watching], tmp_path: Path, query: Callable[..., Any]
 ) -> None:
     watched = watching()

@@ -33,7 +33,7 @@ def worker(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     process.stderr.close()
 
 
-async def test_a_worker_serves_what_it_counted_and_nothing_when_it_has_ended(
+async def test_a_worker_serves_its_counters_until_it_ends(
     worker: subprocess.Popen[str],
     query: Callable[..., list[tuple[Any, ...]]],
     eventually: Callable[..., Awaitable[Any]],
@@ -71,7 +71,7 @@ async def test_a_worker_serves_what_it_counted_and_nothing_when_it_has_ended(
         httpx.get(found[1])
 
 
-def test_a_taken_port_is_told_with_the_options_for_another(main: Command) -> None:
+def test_a_port_in_use_is_reported_with_the_options_for_another(main: Command) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -84,6 +84,6 @@ def test_a_taken_port_is_told_with_the_options_for_another(main: Command) -> Non
     )
 
 
-def test_a_host_that_is_not_here_is_told(main: Command) -> None:
+def test_a_host_that_does_not_belong_to_the_machine_is_reported(main: Command) -> None:
     done = main("worker", "--metrics-port", 0, "--metrics-host", "192.0.2.1")
     assert (done.code, done.err.split(": ")[1]) == (1, "Metrics cannot be served on 192.0.2.1:0")

@@ -1,4 +1,4 @@
-"""A person and the deliveries: a circuit opens and closes, a conversion's story to its request id, another try."""
+"""The pages of deliveries: a circuit opens and closes, the history of a conversion, a retry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARKUP = "<b>Shop</b> & متجر"
 
 @pytest.fixture
 def delivering(consoles: Callable[..., Console], google: FakeGoogleAds) -> Console:
-    """One that delivers by itself, to a fake on a real socket."""
+    """A console whose worker delivers to a fake on a real socket."""
     urls = f"google_ads={google.url}"
     return consoles(WEIGHBRIDGE_VAULT_KEY=KEY, WEIGHBRIDGE_PROVIDER_URLS=urls, WEIGHBRIDGE_POLL_SECONDS="0.2")
 
@@ -47,7 +47,7 @@ def region(page: Page, name: str) -> Locator:
 
 
 async def try_until(console: Console, page: Page, state: Locator, text: str) -> None:
-    """Have what was put off tried at once, until the page says so by itself."""
+    """Retry postponed rows at once, until the page shows the result without a reload."""
     for _ in range(40):
         console.query(NOW)
         console.query(WAKE)
@@ -57,7 +57,7 @@ async def try_until(console: Console, page: Page, state: Locator, text: str) -> 
     raise AssertionError(f"the page never said {text!r}")
 
 
-async def test_a_circuit_is_seen_to_open_and_to_close(
+async def test_the_page_shows_a_circuit_open_and_close(
     delivering: Console, google: FakeGoogleAds, page: Page, sell: Sell, browser: Browser
 ) -> None:
     site = make_site(delivering)
@@ -79,13 +79,13 @@ async def test_a_circuit_is_seen_to_open_and_to_close(
     await expect(page.locator("#groups[data-active]")).to_have_count(1)
     assert not await serious(page)
 
-    # Whoever looks at a conversion is told too.
+    # The page of a conversion shows it too.
     other = await page.context.new_page()
     await delivering.open(other, "/deliveries?order_id=order-2")
     await other.get_by_role("link", name="order-2").click()
     await expect(other.locator("#to-google_ads")).to_contain_text("The circuit is open; next probe")
 
-    # Its probe's time comes; the provider is well again, and both pages say so by themselves.
+    # The time of the probe is reached and the provider works again; both pages show it without a reload.
     delivering.query("UPDATE provider_health_state SET next_probe_at = weighbridge.now()")
     await try_until(delivering, page, group, "Closed")
     await expect(group.locator("td").nth(3)).to_have_text("0")
@@ -94,7 +94,7 @@ async def test_a_circuit_is_seen_to_open_and_to_close(
     await expect(other.locator("#to-google_ads")).to_contain_text("Delivered")
     await expect(other.locator("#to-google_ads .proof")).to_contain_text("Request id: ")
 
-    # It opens again, and somebody who knows better does not wait.
+    # The circuit opens again, and a user resets it.
     google.script(*[Fault.status(503)] * 5)
     sell(site, 2, prefix="later")
     await page.reload()
@@ -109,7 +109,7 @@ async def test_a_circuit_is_seen_to_open_and_to_close(
     assert len(google.accepted) == 5
 
 
-async def test_a_conversions_whole_story_and_another_try(
+async def test_a_conversion_shows_its_history_and_can_be_retried(
     delivering: Console, google: FakeGoogleAds, page: Page, sell: Sell, browser: Browser
 ) -> None:
     site = make_site(delivering)
@@ -126,7 +126,7 @@ async def test_a_conversions_whole_story_and_another_try(
     errors = region(page, "Errors by category").get_by_role("row").filter(has_text="INVALID_GCLID")
     await expect(errors).to_contain_text("VALIDATION")
 
-    # The one that went well: to its proof.
+    # The delivered conversion, with its proof.
     await page.get_by_label("Order id").fill("order-1")
     await page.get_by_role("button", name="Show").click()
     await page.get_by_role("link", name="order-1").click()
@@ -143,7 +143,7 @@ async def test_a_conversions_whole_story_and_another_try(
     shown = await page.content()
     assert not [secret for secret in SECRETS if secret in shown]
 
-    # One that failed: why, and once the provider would take it, again; without a script.
+    # A failed conversion: its reason, and a retry once the provider accepts it; without JavaScript.
     plain = await (await browser.new_context(java_script_enabled=False)).new_page()
     await delivering.sign_in(plain)
     await delivering.open(plain, "/deliveries?status=FAILED")
@@ -158,7 +158,7 @@ async def test_a_conversions_whole_story_and_another_try(
     await expect(plain.locator("#to-google_ads")).to_contain_text("Delivered")
     await expect(plain.get_by_role("button", name="Retry")).to_have_count(0)
 
-    # All of a class, where the page shows by itself that it goes.
+    # A retry of all conversions with one error; the page shows the progress without a reload.
     await delivering.open(page, f"/deliveries?site_id={site}&status=FAILED")
     await expect(page.locator("[data-rows] tr")).to_have_count(1)
     await page.get_by_role("button", name="Retry all VALIDATION errors").click()
@@ -168,7 +168,7 @@ async def test_a_conversions_whole_story_and_another_try(
     assert google.accepted == {"order-1": 1, "order-2": 1, "order-3": 1}
 
 
-async def test_a_reader_sees_all_of_it_and_no_action(
+async def test_a_read_only_key_sees_everything_and_no_action(
     delivering: Console, google: FakeGoogleAds, sell: Sell, browser: Browser
 ) -> None:
     site = make_site(delivering)

@@ -1,4 +1,4 @@
-"""Health: what ended when, what is stale, what needs somebody, which alerts are open; from rows of known times."""
+"""Health: uploads by end time, stale uploads, failures to handle and open alerts, from rows with known times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ async def intervals(app: App, workspace: UUID, each: timedelta, number: int) -> 
         return await figures.intervals(tx, each, number)
 
 
-async def test_charts_show_what_ended_when(app: App, workspace: UUID, make_upload: MakeUpload) -> None:
+async def test_charts_show_uploads_by_the_time_they_ended(
+    app: App, workspace: UUID, make_upload: MakeUpload
+) -> None:
     *_, five, _, _, now = begins = [each.begins for each in await intervals(app, workspace, HOUR, 24)]
     assert [later - earlier for earlier, later in pairwise(begins)] == [HOUR] * 23
 
@@ -41,7 +43,7 @@ async def test_charts_show_what_ended_when(app: App, workspace: UUID, make_uploa
     ended(five + 30 * MINUTE, "failed", started_at=five, promoted_rows=2)
     ended(five + HOUR, "failed")  # the next one
     ended(now, promoted_rows=7, started_at=now - 10 * MINUTE)
-    # And what is not of it: before the first, set aside by a person, of another workspace, not ended.
+    # Uploads that do not count: before the first interval, dismissed, of another workspace, not ended.
     ended(begins[0] - timedelta(microseconds=1))
     ended(five, "failed", error_code="discarded", preview=True)
     ended(five, workspace_id=uuid4())
@@ -51,7 +53,7 @@ async def test_charts_show_what_ended_when(app: App, workspace: UUID, make_uploa
     shown = {at: each for at, each in zip(begins, found, strict=True) if each.completed or each.failed}
     assert list(shown) == [five, five + HOUR, now]
     assert (shown[five].completed, shown[five].failed, shown[five].rows) == (2, 1, 17)
-    assert shown[five].seconds == pytest.approx((60 + 180) / 2, abs=1)  # of what ended well
+    assert shown[five].seconds == pytest.approx((60 + 180) / 2, abs=1)  # of completed uploads
     assert shown[five + HOUR] == figures.Interval(five + HOUR, 0, 1, 0, None)
     assert (shown[now].completed, shown[now].rows, shown[now].seconds) == (1, 7, 600)
     # A longer time in longer intervals adds up to the same, and to what was before.
@@ -60,11 +62,11 @@ async def test_charts_show_what_ended_when(app: App, workspace: UUID, make_uploa
     assert sum(each.rows for each in week) == 24
 
 
-async def test_figures_tell_what_is_stale_and_whom_nobody_has_looked_at(
+async def test_figures_show_stale_uploads_and_unhandled_failures(
     app: App, workspace: UUID, make_upload: MakeUpload
 ) -> None:
     [now] = [each.begins for each in await intervals(app, workspace, MINUTE, 1)]
-    make_upload(status="processing", started_at=now - 2 * HOUR)  # and nobody holds it
+    make_upload(status="processing", started_at=now - 2 * HOUR)  # without a worker
     make_upload(status="processing", started_at=now - 5 * MINUTE)
     make_upload(status="processing", started_at=now - 2 * HOUR, workspace_id=uuid4())
     bad = {"status": "failed", "error_code": "bad", "error_text": "Bad."}
@@ -84,7 +86,7 @@ def section(page: Page, name: str) -> Locator:
     return page.locator("section").filter(has=page.get_by_role("heading", name=name, exact=True))
 
 
-async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page) -> None:
+async def test_a_dismissed_failure_disappears(console: Console, page: Page) -> None:
     await console.send("good.csv", ads(7), platform="meta")
     await console.send("<b>poor & sad.csv", ads(10, broken=6), platform="meta")
     await console.sign_in(page)
@@ -95,7 +97,7 @@ async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page
     await expect(now).to_contain_text("Stale runs0")
     await expect(now).to_contain_text("Queued or running0")
     await expect(now).to_contain_text("Processed / uploaded2 / 2")
-    # The charts say it to who cannot see them, and their tables row by row.
+    # The charts have a text alternative, and their tables have a row for each interval.
     ended = section(page, "Finished uploads")
     await expect(ended.get_by_role("img")).to_have_attribute(
         "aria-label",
@@ -107,7 +109,7 @@ async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page
     await expect(section(page, "Rows written").get_by_role("img")).to_have_attribute(
         "aria-label", "rows: maximum 7 per interval, 7 in total"
     )
-    # It is told of, and leads to where something can be done.
+    # The failure is listed with a link to the page where it can be handled.
     await expect(section(page, "Alerts")).to_contain_text("[INGEST FAILURE]")
     leads = await section(page, "Alerts").get_by_role("link", name="The upload").get_attribute("href")
     assert leads == await section(page, "Dead letters").get_by_role("link", name="poor").get_attribute("href")
@@ -121,13 +123,13 @@ async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page
     await page.get_by_role("button", name="Dismiss").click()
     await expect(page.locator(".noted")).to_contain_text("no longer listed as a dead letter")
     await expect(page.get_by_role("button", name="Dismiss")).to_have_count(0)
-    # Gone, also from a page that was open all the time; what happened has happened.
+    # It disappears also from a page that was open all the time; the charts keep it.
     await expect(section(other, "Dead letters")).to_contain_text("None.", timeout=30_000)
     await expect(section(other, "Alerts")).to_contain_text("No open alerts for your uploads and sites.")
     await expect(other.locator("#figures")).to_contain_text("Failed in 24 hours1")
 
 
-async def test_a_longer_time_shows_what_ended_before(console: Console, page: Page) -> None:
+async def test_a_longer_period_shows_earlier_uploads(console: Console, page: Page) -> None:
     console.query("ALTER TABLE data_uploads DISABLE TRIGGER USER")
     for number, ago in enumerate(("2 hours", "3 days", "20 days")):
         console.query(

@@ -1,4 +1,4 @@
-"""Preview: what a file would change is seen before it does, and then promoted or discarded."""
+"""Preview: the changes of a file are shown before they are promoted or discarded."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_preview_shows_old_and_new_and_is_promoted_or_discarded(
     assert console.rows("SELECT count(*) FROM daily_metrics WHERE spend = 99") == [(0,)]
     await page.get_by_role("link", name="8 inserted").click()
     await expect(page.locator("[data-rows] tr")).to_have_count(8)
-    # Two tabs: one decides, the other is told.
+    # Two tabs: one decides, the other shows the decision.
     other = await context.new_page()
     await console.open(other, page.url.removeprefix(console.url))
     await page.get_by_role("button", name="Discard").click()

@@ -1,4 +1,4 @@
-"""A person and a project: nine files finish while somebody tries to edit its groups."""
+"""The pages of a project: nine files finish while a user tries to edit the groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RTL = "متجر 2024 أحذية.csv"
 
 @contextmanager
 def held_up(console: Console) -> Iterator[None]:
-    """Files stand in the middle of their processing, until this ends."""
+    """Files stay in processing until this context ends."""
     with psycopg.connect(console.database_url) as connection:
         connection.execute(GATE)
         yield
@@ -42,7 +42,7 @@ async def fits(page: Page) -> bool:
     return bool(await page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
 
-async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
+async def test_tokens_cannot_be_merged_until_nine_files_finish(
     consoles: Callable[..., Console], page: Page, browser: Browser
 ) -> None:
     console = consoles(WEIGHBRIDGE_POLL_SECONDS="0.2", WEIGHBRIDGE_BATCH_ROWS="20")
@@ -54,7 +54,7 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
     await expect(merge).to_be_enabled()
     assert not await page.get_by_text(LOCKED).count()
 
-    # Somebody else has the page open without a script, and so does not hear that it is locked.
+    # Another user has the page open without JavaScript, so it does not show the lock.
     plain = await (await browser.new_context(java_script_enabled=False)).new_page()
     await console.sign_in(plain)
     await console.open(plain, "/projects/1?tab=tokens")
@@ -64,7 +64,7 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
         for number in range(8):
             await sent(console, f"file {number}.csv", numbered(100 * number, 30))
         await sent(console, "again.csv", numbered(0, 30))  # what file 0 says
-        # It locks by itself: readable, nothing to press, and why.
+        # The page locks without a reload: the groups are readable, buttons are disabled, the reason is shown.
         await expect(merge).to_be_disabled()
         await expect(page.locator("#why")).to_contain_text(LOCKED)
         assert await merge.get_attribute("title") == LOCKED
@@ -72,7 +72,7 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
         await expect(page.get_by_role("link", name="Groups")).to_contain_text("Processing…")
         await expect(page.locator("#counts")).to_have_text("1 / 9")
         assert not await serious(page)
-        # The stale form gets the sentence.
+        # The old form gets the error message.
         await plain.get_by_label("Words", exact=True).fill("tv")
         await plain.get_by_label("Merge into").fill("television")
         await plain.get_by_role("button", name="Merge").click()
@@ -91,7 +91,7 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
         await expect(row(plain, "again.csv")).to_contain_text("Duplicate")
         await expect(plain.locator("#project")).to_contain_text("Now: file 0.csv")
 
-    # Then it opens by itself; what was typed is still there, and the merge goes through.
+    # Then it unlocks without a reload; the typed text is still there, and the merge succeeds.
     await expect(merge).to_be_enabled(timeout=30_000)
     await expect(page.locator("#why")).to_contain_text("can be edited")
     await expect(page.locator("#counts")).to_have_text("9 / 9")
@@ -111,7 +111,7 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
     await expect(page.get_by_text("No words are merged yet.")).to_be_visible()
 
 
-async def test_groups_are_edited_and_stay_fresh_down_an_endless_list(console: Console, page: Page) -> None:
+async def test_edited_groups_stay_current_in_a_long_list(console: Console, page: Page) -> None:
     await sent(console, "a.csv", numbered(100, 130))
     await console.sign_in(page)
     await console.open(page, "/projects/1?tab=groups")
@@ -165,7 +165,7 @@ async def test_groups_are_edited_and_stay_fresh_down_an_endless_list(console: Co
     await page.get_by_label("Name or parent keyword of the group").fill("Own")
     await page.get_by_role("button", name="Move").click()
     await expect(rows).to_have_count(1)
-    # What hands did is undone by a regroup that says so.
+    # A regroup with the option "by hand" undoes manual edits.
     await console.open(page, "/projects/1?tab=groups&q=own")
     await expect(rows).to_contain_text(["created manually"])
     await page.get_by_label("include manually moved keywords").check()
@@ -173,7 +173,7 @@ async def test_groups_are_edited_and_stay_fresh_down_an_endless_list(console: Co
     await expect(page.get_by_role("status").filter(has_text="1 keyword was moved")).to_be_visible()
 
 
-async def test_what_is_not_ours_is_text_and_a_reader_sees_no_action(
+async def test_foreign_text_is_escaped_and_a_read_only_key_sees_no_action(
     console: Console, browser: Browser, page: Page
 ) -> None:
     long = "x" * 250 + ".csv"

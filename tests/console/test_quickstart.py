@@ -1,4 +1,4 @@
-"""docs/start-browser.md: a person who follows it sees what it says."""
+"""docs/start-browser.md: a user who follows the page sees the quoted texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def quoted(begins: str) -> str:
     return found.strip()
 
 
-async def test_a_person_fixes_two_rows_of_the_sample(console: Console, page: Page, tmp_path: Path) -> None:
+async def test_a_user_fixes_two_rows_of_the_sample(console: Console, page: Page, tmp_path: Path) -> None:
     sample = next(path for path in write_samples(tmp_path / "samples") if path.name == "meta-ads-daily.csv")
     uploads = page.locator("wb-upload")
     await console.sign_in(page)
@@ -54,7 +54,7 @@ async def test_a_person_fixes_two_rows_of_the_sample(console: Console, page: Pag
 
 
 def fix(file: Path) -> None:
-    """What the page tells a person to do in an editor."""
+    """The edits that the page asks for."""
     for wrong, right in (("see invoice", "12.34"), ("-5", "5")):
         assert f"`{wrong}` with `{right}`" in TEXT
     with file.open(newline="") as opened:

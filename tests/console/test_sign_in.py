@@ -1,4 +1,4 @@
-"""Who may see the console: a key opens a session, and only the pages and actions that it may."""
+"""Access to the console: a key opens a session with the pages and actions of its scopes."""
 
 from __future__ import annotations
 

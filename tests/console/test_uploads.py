@@ -1,4 +1,4 @@
-"""Uploads and one upload, as a person sees and uses them."""
+"""The pages of uploads and of one upload, in a browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHIFTS = """() => {
 }"""
 
 
-async def test_nine_files_at_once_are_watched_until_they_are_in(
+async def test_nine_files_are_followed_until_they_are_loaded(
     console: Console, page: Page, tmp_path: Path
 ) -> None:
     files = [written(tmp_path, f"day-{n}.csv", ads(400, campaign=f"C{n}")) for n in range(9)]
@@ -30,11 +30,11 @@ async def test_nine_files_at_once_are_watched_until_they_are_in(
     rows = page.locator("table tbody tr")
     await expect(rows).to_have_count(9)
     await expect(rows.filter(has_text="✓ Completed")).to_have_count(9)
-    # Fresh without a reload, and as the database says.
+    # Current without a reload, and as in the database.
     ((landed,),) = console.rows("SELECT sum(promoted_rows) FROM data_uploads")
     shown = [int(text.replace(",", "")) for text in await rows.locator("td:nth-child(4)").all_inner_texts()]
     assert sum(shown) == landed == 9 * 400
-    # Nothing has jumped meanwhile: what Chromium calls a layout shift, in its own measure (good is below 0.1).
+    # No layout shift, as Chromium measures it (good is below 0.1).
     assert await page.evaluate("window.shifts") < 0.1
     # The same file again is marked, not loaded.
     await page.locator("wb-upload input[type=file]").set_input_files(files[:1])
@@ -43,7 +43,9 @@ async def test_nine_files_at_once_are_watched_until_they_are_in(
     assert not await serious(page)
 
 
-async def test_rejected_rows_are_mended_and_sent_again(console: Console, page: Page, tmp_path: Path) -> None:
+async def test_rejected_rows_are_fixed_and_uploaded_again(
+    console: Console, page: Page, tmp_path: Path
+) -> None:
     await console.send("spend.csv", ads(40, broken=2), platform="meta")
     await console.sign_in(page)
     await page.get_by_role("link", name="spend.csv").click()
@@ -103,7 +105,9 @@ async def test_the_batch_name_of_a_failed_file_is_released(console: Console, pag
     await expect(page.get_by_role("button", name="Release the batch name")).to_have_count(0)
 
 
-async def test_a_poor_file_fails_with_its_reason_and_is_forced_in(console: Console, page: Page) -> None:
+async def test_a_file_with_few_valid_rows_fails_with_its_reason_and_can_be_forced(
+    console: Console, page: Page
+) -> None:
     await console.send("poor.csv", ads(10, broken=6), platform="meta")
     await console.sign_in(page)
     await page.get_by_role("link", name="poor.csv").click()
@@ -133,7 +137,7 @@ async def test_a_poor_file_fails_with_its_reason_and_is_forced_in(console: Conso
     assert not await serious(page)
 
 
-async def test_names_are_shown_as_text(console: Console, page: Page) -> None:
+async def test_names_are_escaped(console: Console, page: Page) -> None:
     for number, name in enumerate(NAMES):
         await console.send(name, ads(3, campaign=f"N{number}"), platform="meta")
     await console.sign_in(page)
@@ -147,7 +151,7 @@ async def test_names_are_shown_as_text(console: Console, page: Page) -> None:
     await expect(page.get_by_role("heading", level=1)).to_have_text(NAMES[1][:255])
 
 
-async def test_a_key_that_may_only_read_sees_no_action(console: Console, page: Page) -> None:
+async def test_a_read_only_key_sees_no_action(console: Console, page: Page) -> None:
     await console.send("poor.csv", ads(10, broken=6), platform="meta")
     await console.sign_in(page, "read")
     await expect(page.locator("wb-upload")).to_have_count(0)
@@ -174,12 +178,12 @@ async def test_lists_are_filtered_searched_and_endless(console: Console, page: P
     await scroll_down(page, rows, 160)
     names = await rows.locator("td.name a").all_inner_texts()
     assert names == [f"export-{n}.csv" for n in range(1, 161)]
-    # What comes now pushes nothing out of the list.
+    # New uploads remove nothing from the list.
     await console.send("new.csv", ads(3), platform="meta")
     await page.mouse.wheel(0, -50_000)
     await expect(rows).to_have_count(161, timeout=15_000)
     await expect(rows.first).to_contain_text("Completed", timeout=15_000)
-    # And what leaves a filter is shown no more, nor anything else twice.
+    # An upload that no longer matches the filter disappears, and no upload is shown twice.
     await console.open(page, "/uploads?kind=completed")
     await scroll_down(page, rows, 145)
     console.query(
@@ -236,7 +240,7 @@ async def test_every_page_works_without_scripts(console: Console, browser: Brows
     await context.close()
 
 
-async def test_a_phone_and_the_dark_are_fine(console: Console, browser: Browser) -> None:
+async def test_pages_work_on_a_phone_and_in_dark_mode(console: Console, browser: Browser) -> None:
     await console.send("poor.csv", ads(10, broken=6), platform="meta")
     await console.send("words.csv", keywords("red shoes", "blue shoes"), pipeline="keywords", project_id=7)
     context: BrowserContext = await browser.new_context(

@@ -1,4 +1,4 @@
-"""`<wb-upload>` on a page of another origin, under a strict policy: files of many kinds, on bad lines, by keyboard."""
+"""`<wb-upload>` on a page of another origin, under a strict policy: many files, cut connections, keyboard."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SALES = b"GCLID,Conversion Time,Order ID\nx,2026-10-31 10:00:00,1\n"
 
 @dataclass
 class Site:
-    """The example: a page on another origin, and its own server, which has the key."""
+    """The example: a page on another origin, whose server has the key."""
 
     url: str
     console: Console
@@ -62,7 +62,7 @@ def serve_site() -> Iterator[Callable[[Console, str, int], Site]]:
 
 @pytest.fixture
 async def site(console: Console, serve_site: Callable[..., Site]) -> Site:
-    """At the origin that the shared console lets in."""
+    """On the origin that the shared console allows."""
     port = int(console.settings["WEIGHBRIDGE_CORS_ORIGINS"].rpartition(":")[2])
     return serve_site(console, await console.key("upload"), port)
 
@@ -90,7 +90,7 @@ async def choose(uploads: Locator, *files: Any) -> None:
 
 @pytest.fixture
 def big(tmp_path: Path) -> Path:
-    """Three parts, and few rows: most of it is the name of a campaign that is the same in all of them."""
+    """A file of three parts with few rows: most bytes are the same long campaign name."""
     lines = (
         f"2025-01-{day:02},{number} {'n' * 4000},1.00\n" for day in range(1, 29) for number in range(180)
     )
@@ -103,7 +103,9 @@ def small(name: str, campaign: str = "a") -> Any:
     return {"name": name, "mimeType": "text/csv", "buffer": f"{ADS}2025-01-01,{campaign},1.00\n".encode()}
 
 
-async def test_nine_files_of_mixed_kinds_go_in_at_once(site: Site, page: Page, nine: list[Path]) -> None:
+async def test_nine_files_of_several_kinds_are_uploaded_together(
+    site: Site, page: Page, nine: list[Path]
+) -> None:
     uploads = await site.open(page)
     await choose(uploads, *nine)
     await expect(row(uploads, "meta.csv").locator(".note")).to_contain_text("Detected: ads, meta")
@@ -123,7 +125,7 @@ async def test_nine_files_of_mixed_kinds_go_in_at_once(site: Site, page: Page, n
     assert sum(line.startswith("done: ") for line in told) == 9
 
 
-async def test_the_form_of_the_console_becomes_it_and_the_session_is_enough(
+async def test_the_form_of_the_console_uses_the_element_with_the_session(
     console: Console, page: Page, nine: list[Path]
 ) -> None:
     made = "INSERT INTO sites (workspace_id, name, providers) VALUES (%s, 'Shop', '{}')"
@@ -148,7 +150,7 @@ async def test_the_form_of_the_console_becomes_it_and_the_session_is_enough(
     assert console.rows("SELECT count(*) FROM data_uploads WHERE project_id = 7") == [(3,)]
 
 
-async def test_a_line_that_is_cut_costs_only_the_part_under_way(
+async def test_a_broken_connection_repeats_only_the_current_part(
     site: Site, page: Page, context: BrowserContext, big: Path
 ) -> None:
     uploads = await site.open(page)
@@ -180,7 +182,7 @@ def _offset(request: Any) -> int:
     return int(request.headers.get("upload-offset", "-1"))
 
 
-async def test_a_server_that_starts_anew_is_gone_on_with(
+async def test_an_upload_continues_after_a_server_restart(
     consoles: Callable[..., Console], serve_site: Callable[..., Site], page: Page, big: Path
 ) -> None:
     port = free_port()
@@ -212,7 +214,7 @@ async def test_a_server_that_starts_anew_is_gone_on_with(
     assert site.console.query("SELECT count(*) FROM data_uploads") == [(1,)]
 
 
-async def test_what_is_here_already_says_so(site: Site, page: Page) -> None:
+async def test_a_file_that_was_already_uploaded_is_marked(site: Site, page: Page) -> None:
     uploads = await site.open(page)
     await choose(uploads, small("one.csv"))
     await expect(row(uploads, "one.csv").locator(".state")).to_have_text("✓ Completed")
@@ -223,7 +225,9 @@ async def test_what_is_here_already_says_so(site: Site, page: Page) -> None:
     await expect(uploads.locator(".total")).to_have_text("Processed / uploaded: 2 / 2")
 
 
-async def test_a_refused_file_gets_the_servers_sentence_and_the_others_go_on(site: Site, page: Page) -> None:
+async def test_a_refused_file_shows_the_servers_message_and_the_others_continue(
+    site: Site, page: Page
+) -> None:
     uploads = await site.open(page)
     await choose(
         uploads,
@@ -247,11 +251,11 @@ async def test_a_refused_file_gets_the_servers_sentence_and_the_others_go_on(sit
     await expect(row(uploads, "good.csv").locator(".state")).to_have_text("✓ Completed")
     await expect(uploads.locator(".total")).to_have_text("Processed / uploaded: 2 / 2")
     assert not await serious(page)
-    # What came as an upload is retried there; what never came can be sent again.
+    # A received file is retried as an upload; a file that was not received can be sent again.
     await expect(uploads.get_by_role("button", name=re.compile("^Send .* again$"))).to_have_count(4)
 
 
-async def test_a_file_that_is_cancelled_is_forgotten(site: Site, page: Page) -> None:
+async def test_a_cancelled_file_is_removed(site: Site, page: Page) -> None:
     uploads = await site.open(page)
 
     async def hang(route: Route) -> None:
@@ -274,7 +278,7 @@ async def test_a_file_that_is_cancelled_is_forgotten(site: Site, page: Page) -> 
     await expect(uploads.locator("li")).to_have_count(1)
 
 
-async def test_names_are_text_whatever_is_in_them(site: Site, page: Page) -> None:
+async def test_file_names_are_escaped(site: Site, page: Page) -> None:
     uploads = await site.open(page)
     await page.set_viewport_size({"width": 360, "height": 740})
     names = ["<img src=x onerror=document.title='gone'>.csv", "ملف التقرير النهائي.csv", "n" * 296 + ".csv"]
@@ -287,7 +291,7 @@ async def test_names_are_text_whatever_is_in_them(site: Site, page: Page) -> Non
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-async def test_the_keyboard_is_enough(site: Site, page: Page) -> None:
+async def test_the_element_can_be_used_with_the_keyboard(site: Site, page: Page) -> None:
     page.on(
         "filechooser", lambda chooser: None
     )  # from now on: the first one would else open before it is waited for
@@ -318,7 +322,7 @@ async def test_files_can_be_dropped(site: Site, page: Page) -> None:
     await expect(row(uploads, "dropped.csv").locator(".state")).to_have_text("✓ Completed")
 
 
-async def test_a_folder_that_is_dropped_is_opened(
+async def test_the_files_of_a_dropped_folder_are_uploaded(
     site: Site, page: Page, context: BrowserContext, tmp_path: Path
 ) -> None:
     folder = tmp_path / "reports"
@@ -343,7 +347,7 @@ async def test_a_folder_that_is_dropped_is_opened(
     await expect(uploads.locator(".line")).to_contain_text("2 of 3 files in the folder")
 
 
-async def test_a_page_that_reads_from_right_to_left_and_a_preview_that_waits(site: Site, page: Page) -> None:
+async def test_a_right_to_left_page_and_a_preview_on_hold(site: Site, page: Page) -> None:
     uploads = await site.open(page)
     await page.evaluate("document.documentElement.dir = 'rtl'")
     await uploads.evaluate("e => e.setAttribute('preview', '')")
@@ -365,7 +369,7 @@ async def test_a_page_that_reads_from_right_to_left_and_a_preview_that_waits(sit
     await expect(row(uploads, "first.csv").locator(".state")).to_have_text("✕ Discarded")
 
 
-async def test_a_token_that_has_ended_is_asked_for_anew(site: Site, page: Page) -> None:
+async def test_a_new_token_is_requested_after_the_old_one_expired(site: Site, page: Page) -> None:
     uploads = await site.open(page)
     await uploads.evaluate("e => e.setAttribute('key', 'wbt_ended')")
     async with page.expect_request(f"{site.url}/token"):
@@ -373,7 +377,7 @@ async def test_a_token_that_has_ended_is_asked_for_anew(site: Site, page: Page) 
     await expect(row(uploads, "one.csv").locator(".state")).to_have_text("✓ Completed")
 
 
-async def test_a_page_of_an_origin_that_is_not_named_gets_nothing(
+async def test_a_page_of_an_origin_that_is_not_allowed_gets_nothing(
     console: Console, serve_site: Callable[..., Site], page: Page
 ) -> None:
     site = serve_site(console, await console.key("upload"), free_port())
@@ -384,7 +388,7 @@ async def test_a_page_of_an_origin_that_is_not_named_gets_nothing(
     assert await page.evaluate(asked, f"{console.url}/api/files") == "TypeError"
 
 
-async def test_dark_and_light_have_contrast_and_the_page_does_not_jump(site: Site, page: Page) -> None:
+async def test_dark_and_light_have_contrast_and_the_layout_does_not_shift(site: Site, page: Page) -> None:
     uploads = await site.open(page)
     for scheme in ("light", "dark"):
         await page.emulate_media(color_scheme=scheme)
@@ -399,7 +403,7 @@ async def test_dark_and_light_have_contrast_and_the_page_does_not_jump(site: Sit
         assert not await serious(page)
 
 
-def test_it_is_small_and_asks_nobody_else() -> None:
+def test_the_element_is_small_and_requests_no_other_host() -> None:
     module = (Path(__file__).parents[2] / "src/weighbridge/console/static/wb-upload.js").read_text()
     assert len(module.encode()) <= 24 * 1024
     assert "import" not in module

@@ -1,5 +1,5 @@
 """Sites, sales and providers for the tests of delivery. Providers here do what a test says; those of other companies
-are tested over real sockets in tests/providers and in test_day.py."""
+are tested over real sockets in tests/providers and in test_day_of_failures.py."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ async def open_circuit(run: Run, clock: Any, query: Query, times: int = 5) -> No
     assert query(STATE) == [("OPEN", times)]
 
 
-async def test_five_passing_failures_in_a_row_open_it(
+async def test_five_temporary_failures_in_a_row_open_the_circuit(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, clock: Any
 ) -> None:
     sell(make_site())
@@ -43,7 +43,7 @@ async def test_five_passing_failures_in_a_row_open_it(
     assert query("SELECT condition FROM weighbridge.alerts WHERE closed_at IS NULL") == [("circuit_open",)]
 
 
-async def test_what_waits_for_an_open_circuit_says_so(
+async def test_rows_that_wait_for_an_open_circuit_show_the_reason(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, clock: Any
 ) -> None:
     site = make_site()
@@ -95,7 +95,7 @@ async def test_a_probe_that_fails_opens_it_again(
     ) == [(True,)]
 
 
-async def test_one_probes_at_a_time_and_one_that_never_returns_loses_its_turn(
+async def test_only_one_worker_probes_at_a_time_until_its_turn_expires(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, clock: Any
 ) -> None:
     sell(make_site(), 20)
@@ -122,7 +122,7 @@ async def test_one_probes_at_a_time_and_one_that_never_returns_loses_its_turn(
     await first
 
 
-async def test_a_refused_row_says_nothing_of_the_provider(
+async def test_a_refused_row_does_not_count_as_a_provider_failure(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, clock: Any
 ) -> None:
     sell(make_site(), 9)
@@ -136,7 +136,7 @@ async def test_a_refused_row_says_nothing_of_the_provider(
     ) == [(0,)]
 
 
-async def test_a_row_to_be_sent_again_tomorrow_says_nothing_of_the_provider(
+async def test_a_row_to_send_again_tomorrow_does_not_count_as_a_provider_failure(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted
 ) -> None:
     sell(make_site())
@@ -151,7 +151,7 @@ async def test_a_row_to_be_sent_again_tomorrow_says_nothing_of_the_provider(
     assert timedelta(hours=5, minutes=59) < wait < timedelta(hours=7)
 
 
-async def test_one_groups_trouble_is_not_anothers(
+async def test_a_failing_group_does_not_affect_another_group(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, clock: Any
 ) -> None:
     bad, good = make_site(), make_site()
@@ -170,7 +170,7 @@ async def test_one_groups_trouble_is_not_anothers(
     assert all(len(batch.conversions) == 5 for batch in google.batches)
 
 
-async def test_refused_credentials_stop_the_group_not_the_queue(
+async def test_refused_credentials_stop_only_their_group(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, statuses: Statuses
 ) -> None:
     site = make_site()
@@ -196,7 +196,7 @@ async def test_refused_credentials_stop_the_group_not_the_queue(
     assert query("SELECT count(*) FROM weighbridge.alerts WHERE closed_at IS NULL") == [(0,)]
 
 
-async def test_without_credentials_rows_wait(
+async def test_rows_without_credentials_wait(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, statuses: Statuses
 ) -> None:
     sell(make_site(credentials=False))
@@ -223,7 +223,7 @@ async def test_a_limit_of_the_whole_provider_pauses_all_sites(
     assert (await run()).completed == 3
 
 
-async def test_a_circuit_that_opens_in_the_middle_of_a_run_ends_it_for_its_group(
+async def test_a_circuit_that_opens_during_a_run_ends_the_run_for_its_group(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, statuses: Statuses
 ) -> None:
     google.max_batch = 2
@@ -232,19 +232,19 @@ async def test_a_circuit_that_opens_in_the_middle_of_a_run_ends_it_for_its_group
     await run(100)
     assert (
         len(google.batches) <= 9
-    )  # the fifth opens it; two are under way, and two may begin before it is settled
+    )  # the fifth failure opens the circuit; two calls are in flight, and two may start before it is settled
     assert query("SELECT state FROM provider_health_state") == [("OPEN",)]
     assert statuses()["QUEUED"] >= 82
 
 
-async def test_credentials_that_are_refused_in_the_middle_of_a_run_fail_no_more_rows(
+async def test_credentials_refused_during_a_run_fail_no_more_rows(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, statuses: Statuses
 ) -> None:
     google.max_batch = 2
     sell(make_site(), 100)
     google.answer = lambda batch: [Outcome.failed("401", "No.", Category.AUTH) for _ in batch.conversions]
     await run(100)
-    # Two batches, sent or held back: what a call found out is written before its group is claimed again.
+    # Two batches, sent or released: the result of a call is stored before its group is claimed again.
     assert statuses()["FAILED"] <= 4
     assert statuses()["QUEUED"] == 96
 
@@ -260,10 +260,12 @@ async def test_a_pause_of_the_provider_ends_the_run_for_all_its_groups(
 
     google.answer = too_much
     await run(40)
-    assert len(google.batches) <= 30  # ten at once, and those that began before the first was settled
+    assert (
+        len(google.batches) <= 30
+    )  # ten concurrent calls, and those that started before the first was settled
 
 
-async def test_however_many_are_probed_those_that_are_well_have_their_share(
+async def test_healthy_groups_keep_their_share_however_many_groups_are_probed(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, statuses: Statuses
 ) -> None:
     for _ in range(10):

@@ -8,7 +8,7 @@ from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.model.delivery import ProviderTransientError
 
 
-async def test_a_sale_canceled_while_it_is_in_a_call_that_fails_is_not_sent_again(
+async def test_a_sale_canceled_during_a_failing_call_is_not_sent_again(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, clock: Any
 ) -> None:
     sell(make_site())
@@ -53,7 +53,7 @@ async def test_a_sale_that_is_confirmed_again_is_sent(
     assert query("SELECT status FROM offline_conversion_queue") == [("COMPLETED",)]
 
 
-async def test_what_changed_during_a_call_that_failed_is_sent_as_it_is_now(
+async def test_a_sale_that_changed_during_a_failing_call_is_sent_with_its_current_values(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, clock: Any
 ) -> None:
     sell(make_site())
@@ -70,7 +70,7 @@ async def test_what_changed_during_a_call_that_failed_is_sent_as_it_is_now(
     assert google.batches[1].conversions[0].value == 99
 
 
-async def test_a_sale_that_was_mended_is_sent_as_it_is_now(
+async def test_a_corrected_sale_is_sent_with_its_current_values(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted
 ) -> None:
     from weighbridge.model.delivery import Outcome
@@ -99,13 +99,13 @@ def test_a_sale_of_another_workspace_with_the_same_id_changes_nothing(
     assert query("SELECT status FROM offline_conversion_queue") == [("QUEUED",)]
 
 
-def test_every_row_can_be_read_whole(make_site: MakeSite, sell: Sell, query: Query) -> None:
+def test_every_row_can_be_read_completely(make_site: MakeSite, sell: Sell, query: Query) -> None:
     sell(make_site())
     [row] = query("SELECT * FROM offline_conversion_queue")
     assert row
 
 
-def test_nobody_writes_an_address_into_a_sale(make_site: MakeSite, sell: Sell) -> None:
+def test_an_address_cannot_be_written_into_a_sale(make_site: MakeSite, sell: Sell) -> None:
     import psycopg
     import pytest
 

@@ -54,7 +54,7 @@ async def test_a_file_ends_in_deliveries(
     assert sorted(google.sent) == ["order-0", "order-1", "order-2"]
 
 
-async def test_the_same_sales_in_another_file_are_no_new_deliveries(
+async def test_the_same_sales_in_another_file_create_no_new_deliveries(
     load: Load, make_site: MakeSite, run: Run, query: Query, yesterday: str
 ) -> None:
     site = make_site()
@@ -70,7 +70,7 @@ async def test_the_same_sales_in_another_file_are_no_new_deliveries(
     assert (await run()).completed == 1
 
 
-async def test_rows_that_are_wrong_are_rejections_and_the_others_go_in(
+async def test_wrong_rows_are_rejected_and_the_others_are_loaded(
     load: Load, make_site: MakeSite, query: Query, yesterday: str
 ) -> None:
     lines = [f"order-{n},{yesterday},1,EUR,abc{n}," for n in range(30)]
@@ -83,10 +83,10 @@ async def test_rows_that_are_wrong_are_rejections_and_the_others_go_in(
     assert query("SELECT count(*) FROM offline_conversion_queue") == [(30,)]
 
 
-async def test_a_row_that_fits_only_by_itself_is_a_rejection_of_promotion(
+async def test_a_row_that_contradicts_the_stored_sale_is_rejected_by_promotion(
     load: Load, make_site: MakeSite, query: Query
 ) -> None:
-    """The sale that is there was clicked later than this file says it was made."""
+    """The stored sale has a click that is later than the sale time in this file."""
     site = make_site()
     await load(site, "1,2026-01-31 10:00:00,,,abc,2026-01-31 09:00:00")
     later = "1,2026-01-31 08:00:00,,,abc,", "2,2026-01-31 08:00:00,,,abc,"
@@ -101,7 +101,7 @@ async def test_a_row_that_fits_only_by_itself_is_a_rejection_of_promotion(
     assert query("SELECT order_id FROM sales ORDER BY order_id") == [("1",), ("2",)]
 
 
-async def test_a_file_without_a_site_or_with_anothers_is_refused_and_says_how_to_make_one(
+async def test_a_file_without_a_site_of_its_workspace_is_refused_and_the_error_shows_how_to_create_one(
     load: Load, make_site: MakeSite, query: Query
 ) -> None:
     theirs = make_site(workspace_id=uuid4())

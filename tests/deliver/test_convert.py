@@ -1,4 +1,4 @@
-"""Conversions that programs send, before anything is written: what is made of them, and what is said of wrong ones."""
+"""Validation of conversions from programs: the resulting sales, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-def test_a_conversion_in_our_own_terms() -> None:
+def test_a_conversion_is_read_with_our_own_field_names() -> None:
     sale = checked("", GOOD | {"fbclid": "fb", "email": "A@b.de", "clicked_at": "2026-11-10T13:30:00Z"}, NOW)
     assert (sale.site_id, sale.order_id) == (SITE, "order-1")
     assert (sale.value, sale.currency) == (Decimal("12.5"), "EUR")
@@ -51,7 +51,7 @@ def test_a_conversion_in_our_own_terms() -> None:
         ({"occurred_at": "2026-11-16T11:00:00Z"}, {}),  # a sender's clock may be wrong
     ],
 )
-def test_what_is_taken_as_it_was_meant(change: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_values_with_a_clear_meaning_are_accepted(change: dict[str, Any], expected: dict[str, Any]) -> None:
     sale = checked("", GOOD | change, NOW)
     assert {name: getattr(sale, name) for name in expected} == expected
 
@@ -98,7 +98,7 @@ def test_what_is_taken_as_it_was_meant(change: dict[str, Any], expected: dict[st
         ({"gcild": "canary"}, "unknown_field", "'gcild' is not a field; did you mean 'gclid'?"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence_that_repeats_nothing(
+def test_the_error_of_a_wrong_conversion_repeats_no_value(
     change: dict[str, Any], code: str, said: str
 ) -> None:
     for place, start in (("conversions[1].", "conversions[1]"), ("", "body")):
@@ -121,7 +121,7 @@ def test_nothing_that_json_can_hold_is_a_bug(change: dict[str, Any]) -> None:
         checked("", GOOD | change, NOW)
 
 
-def test_the_order_of_a_click_is_the_same_over_http_and_in_a_file() -> None:
+def test_the_order_id_of_a_click_is_the_same_over_http_and_in_a_file() -> None:
     at = datetime(2026, 1, 31, 14, 30, 0, 250_000, tzinfo=timezone(timedelta(hours=1)))
     said = {"occurred_at": at.isoformat(), "order_id": None, "wbraid": "w"}
     sale = checked("", GOOD | said, NOW)

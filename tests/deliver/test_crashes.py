@@ -37,7 +37,7 @@ ORDERS = 3
 
 
 class Scene:
-    """One site with three sales that wait for Google Ads, and whoever delivers them."""
+    """One site with three sales queued for Google Ads, and the workers that deliver them."""
 
     def __init__(self, url: str, fakes: Fakes, folder: Path) -> None:
         self.participants = Participants(url)
@@ -61,7 +61,7 @@ class Scene:
         return [order for (order,) in rows]
 
     def in_mid_call(self, **request: Any) -> WorkerProcess:
-        """A worker whose request has arrived; what the provider does with it is scripted."""
+        """A worker whose request has arrived; the reaction of the provider is scripted."""
         before = _arrived(self.google)
         worker = self.workers.start(WorkerRequest(**request))
         until(lambda: _arrived(self.google) > before)
@@ -74,7 +74,7 @@ class Scene:
         self.participants.query("SELECT * FROM weighbridge.recover(5)")
 
     def deserted(self) -> None:
-        """Wait until no session of the dead is left: who recovers passes over what is being settled."""
+        """Wait until the dead worker has no database session: recovery skips rows that are being settled."""
         ours = "datname = current_database() AND application_name LIKE 'weighbridge%'"
         until(lambda: not self.participants.query(f"SELECT FROM pg_stat_activity WHERE {ours}"))
 
@@ -84,7 +84,7 @@ class Scene:
         }
 
     def everything(self) -> list[tuple[Any, ...]]:
-        """All that delivery writes, and which transaction wrote each row."""
+        """All rows that delivery writes, with the transaction that wrote each row."""
         tables = ("offline_conversion_queue", "provider_upload_attempts", "provider_upload_metrics")
         tables += (
             "provider_health_state",
@@ -108,7 +108,7 @@ class Scene:
         )
 
     def check_delivered(self) -> None:
-        """Each order is there once, completed and proven; nothing is open."""
+        """Each order was delivered once and is completed with proof; nothing is queued or in progress."""
         participants = self.participants
         assert self.google.accepted == dict.fromkeys(self.orders, 1)
         assert participants.query(
@@ -156,7 +156,7 @@ DONE = (ORDERS, ORDERS, 0, None)
 
 
 @pytest.mark.parametrize("at", ["before", "after"])
-def test_a_worker_killed_around_any_commit_leaves_nothing_lost_and_nothing_twice(
+def test_a_worker_killed_around_any_commit_loses_and_repeats_nothing(
     postgres: str, tmp_path: Path, at: Literal["before", "after"]
 ) -> None:
     """The claim, the slots, the slots given back, the settling."""
@@ -183,12 +183,12 @@ def test_a_worker_killed_around_any_commit_leaves_nothing_lost_and_nothing_twice
 
 @pytest.mark.parametrize("recovery", ["by lease", "by age"])
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_worker_killed_in_the_middle_of_a_call_is_followed_by_one_that_finds_out(
+def test_the_call_of_a_killed_worker_is_repeated_by_another_worker(
     scene: Scene, taken: bool, recovery: str
 ) -> None:
-    """Whether the provider had already taken what it was sent, nobody knows before the second call."""
+    """It is unknown before the second call whether the provider accepted the first one."""
     if taken:
-        # It takes everything and answers a while later; the worker is gone by then.
+        # The provider accepts every row and answers after the worker was killed.
         scene.google.script(Fault.slow(0.3))
     else:
         scene.google.script(Fault.hang())
@@ -214,7 +214,7 @@ def test_a_worker_killed_in_the_middle_of_a_call_is_followed_by_one_that_finds_o
     assert scene.duplicates == (ORDERS if taken else 0)
 
 
-def test_rows_that_keep_killing_their_workers_fail_in_the_end_and_can_be_sent_by_an_operator(
+def test_rows_that_crash_their_workers_fail_after_the_last_attempt_and_can_be_sent_by_an_operator(
     scene: Scene,
 ) -> None:
     deaths = 0
@@ -240,7 +240,7 @@ def test_rows_that_keep_killing_their_workers_fail_in_the_end_and_can_be_sent_by
 
 
 def _taken_over(scene: Scene, frozen: WorkerProcess) -> None:
-    """Another delivers; then the frozen one goes on, and changes nothing."""
+    """Another worker delivers; then the frozen one continues and changes nothing."""
     scene.later()
     scene.recover()
     scene.workers.deliver()
@@ -262,7 +262,7 @@ def test_a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes(scene: Sce
     _taken_over(scene, first)
 
 
-def test_a_worker_frozen_in_the_middle_of_a_call_changes_nothing_when_it_wakes(scene: Scene) -> None:
+def test_a_worker_frozen_during_a_call_changes_nothing_when_it_wakes(scene: Scene) -> None:
     scene.google.script(Fault.slow(0.2))
     first = scene.in_mid_call()
     first.freeze()
@@ -271,8 +271,8 @@ def test_a_worker_frozen_in_the_middle_of_a_call_changes_nothing_when_it_wakes(s
     assert scene.duplicates == ORDERS
 
 
-def test_a_worker_frozen_before_its_settling_commits_keeps_its_rows_until_it_wakes(scene: Scene) -> None:
-    """Whoever recovers passes it over: it is about to settle. Postgres ends its session if it never wakes."""
+def test_a_worker_frozen_while_it_settles_keeps_its_rows_until_it_wakes(scene: Scene) -> None:
+    """Recovery skips its rows because it is settling. Postgres ends its session if it never wakes."""
     first = scene.workers.start(WorkerRequest(moment=Moment("before", 4, SIGSTOP)))
     until(lambda: first.frozen)
     scene.later()
@@ -289,8 +289,8 @@ def test_a_worker_frozen_before_its_settling_commits_keeps_its_rows_until_it_wak
 # Stopped ----------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_is_told_to_stop_sees_its_call_through(scene: Scene) -> None:
-    """SIGTERM while the provider thinks: the command `weighbridge worker`, as it runs everywhere."""
+def test_a_worker_finishes_its_call_after_sigterm(scene: Scene) -> None:
+    """SIGTERM during a slow call, sent to the command `weighbridge worker`."""
     scene.google.script(Fault.slow(0.5))
     worker = scene.in_mid_call(stays=True)
     worker.terminate()
@@ -320,10 +320,10 @@ def own_postgres() -> Iterator[tuple[Server, str]]:
 
 @pytest.mark.parametrize("how", ["stop", "crash that undoes"])
 @pytest.mark.parametrize("stays", [False, True])
-def test_a_call_is_settled_when_postgres_is_back(
+def test_a_call_is_settled_after_postgres_restarts(
     own_postgres: tuple[Server, str], tmp_path: Path, how: Literal["stop", "crash that undoes"], stays: bool
 ) -> None:
-    """It goes away in the middle of the call, and is back after the answer has come."""
+    """Postgres stops during the call, and is back after the response was received."""
     server, postgres = own_postgres
     url = _database(postgres)
     with _scene(url, tmp_path) as scene:

@@ -43,7 +43,7 @@ async def running(ctx: Context, poll: float = 0.05) -> AsyncIterator[None]:
         await asyncio.wait_for(task, 20)
 
 
-async def test_what_is_sold_is_sent_without_anybody_asking(
+async def test_new_sales_are_sent_automatically(
     ctx: Context, make_site: MakeSite, sell: Sell, statuses: Statuses, eventually: Any
 ) -> None:
     site = make_site()
@@ -54,7 +54,7 @@ async def test_what_is_sold_is_sent_without_anybody_asking(
         await eventually(lambda: statuses() == {"COMPLETED": 5})
 
 
-async def test_a_sale_is_heard_of_before_the_next_look(
+async def test_a_notification_sends_a_sale_before_the_next_poll(
     ctx: Context, make_site: MakeSite, sell: Sell, statuses: Statuses, eventually: Any, query: Query
 ) -> None:
     site = make_site()
@@ -64,7 +64,7 @@ async def test_a_sale_is_heard_of_before_the_next_look(
         await eventually(lambda: statuses() == {"COMPLETED": 1})
 
 
-async def test_a_provider_that_hangs_holds_up_nobody_else(
+async def test_a_hanging_provider_does_not_delay_the_others(
     ctx: Context,
     make_site: MakeSite,
     sell: Sell,
@@ -92,13 +92,15 @@ async def test_a_provider_that_hangs_holds_up_nobody_else(
         sell(slow, 1, prefix="even more")
         sell(quick, 1, prefix="after")
         await eventually(lambda: "after-1" in meta.sent)
-        assert len(google.batches) == 2  # both are taken: left alone, and not counted as a failure
+        assert (
+            len(google.batches) == 2
+        )  # both slots are taken: the group is skipped, and no failure is counted
         assert query("SELECT count(*) FROM provider_health_state WHERE failure_count > 0") == [(0,)]
         go_on.set()
     assert query("SELECT count(*) FROM offline_conversion_queue WHERE status = 'PROCESSING'") == [(0,)]
 
 
-async def test_the_last_call_of_a_run_holds_up_no_slot_but_its_own(
+async def test_the_last_call_of_a_run_keeps_only_its_own_slot(
     ctx: Context, make_site: MakeSite, sell: Sell, google: Scripted, eventually: Any, query: Query
 ) -> None:
     """Two slots, two calls a run: when the run before it ends in the middle of its claims, a run is still followed."""
@@ -121,7 +123,7 @@ async def test_the_last_call_of_a_run_holds_up_no_slot_but_its_own(
         may_end[4].set()
 
 
-async def test_calls_of_a_process_that_is_gone_are_followed_up(
+async def test_calls_of_a_dead_process_are_recovered(
     ctx: Context,
     make_site: MakeSite,
     sell: Sell,
@@ -144,7 +146,7 @@ async def test_calls_of_a_process_that_is_gone_are_followed_up(
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one with each look at what waits."""
+    """Grows by one with each poll."""
     found: list[int] = []
     groups = queue.groups
 
@@ -156,7 +158,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-async def test_after_a_slow_call_it_looks_no_more_often_than_before(
+async def test_a_slow_call_does_not_increase_the_polling_rate(
     ctx: Context,
     make_site: MakeSite,
     sell: Sell,
@@ -179,10 +181,10 @@ async def test_after_a_slow_call_it_looks_no_more_often_than_before(
         assert 2 <= len(looks) <= 12
 
 
-async def test_what_waits_and_cannot_be_claimed_is_looked_at_no_more_often_than_anything(
+async def test_rows_that_cannot_be_claimed_do_not_increase_the_polling_rate(
     ctx: Context, make_site: MakeSite, sell: Sell, db: Database, looks: list[int], statuses: Statuses
 ) -> None:
-    """An application's own transaction has its row, and takes its time."""
+    """A long transaction of an application locks its row."""
     sell(make_site())
     async with db.tx() as tx:
         await tx.execute("SELECT FROM offline_conversion_queue FOR UPDATE")
@@ -192,10 +194,10 @@ async def test_what_waits_and_cannot_be_claimed_is_looked_at_no_more_often_than_
             assert statuses() == {"QUEUED": 1}
 
 
-async def test_credentials_that_cannot_be_read_are_told_once(
+async def test_unreadable_credentials_are_reported_once(
     ctx: Context, make_site: MakeSite, sell: Sell, query: Query, lines: Lines, looks: list[int]
 ) -> None:
-    """Those of another site, copied by hand."""
+    """Credentials of another site, copied by hand."""
     site, other = make_site(), make_site()
     query(
         "UPDATE provider_credentials c SET ciphertext = o.ciphertext, nonce = o.nonce"

@@ -1,4 +1,4 @@
-"""What the next run would send, told before it: the same shares, the same reasons, and nothing is begun."""
+"""The forecast of the next run: the same shares and reasons as the run, and no row is changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sent(google: Scripted) -> dict[UUID, int]:
     return dict(counts)
 
 
-async def test_a_run_sends_what_was_told_before_it(
+async def test_a_run_sends_what_the_forecast_listed(
     ctx: Context, make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted
 ) -> None:
     sites = [make_site() for _ in range(4)]
@@ -50,7 +50,7 @@ async def test_a_run_sends_what_was_told_before_it(
     assert expected[sites[0]].due == 70
 
 
-async def test_an_open_circuit_has_nothing_and_its_probe_a_few(
+async def test_the_forecast_has_no_rows_for_an_open_circuit_and_a_few_for_its_probe(
     ctx: Context, make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, clock: Any
 ) -> None:
     broken, well = make_site(), make_site()

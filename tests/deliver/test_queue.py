@@ -13,7 +13,7 @@ from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 ROWS = "SELECT provider_key, click_type, click_id FROM offline_conversion_queue ORDER BY provider_key"
 
 
-def test_a_sale_waits_for_each_provider_of_its_site_that_takes_its_click(
+def test_a_sale_is_queued_for_each_provider_of_its_site_that_accepts_its_click(
     make_site: MakeSite, sell: Sell, query: Query
 ) -> None:
     site = make_site("google_ads", "meta_capi", "tiktok_events", "webhook", credentials=False)
@@ -25,9 +25,7 @@ def test_a_sale_waits_for_each_provider_of_its_site_that_takes_its_click(
     ]
 
 
-def test_a_sale_without_a_click_id_waits_for_nobody(
-    make_site: MakeSite, query: Query, workspace: UUID
-) -> None:
+def test_a_sale_without_a_click_id_is_not_queued(make_site: MakeSite, query: Query, workspace: UUID) -> None:
     site = make_site("google_ads", "webhook", credentials=False)
     query(
         "INSERT INTO sales (workspace_id, site_id, order_id, occurred_at) VALUES (%s, %s, 'a', now())",
@@ -42,7 +40,7 @@ def test_new_sites_use_the_data_manager(query: Query, workspace: UUID) -> None:
     ) == [(["google_datamanager"],)]
 
 
-def test_a_site_names_providers_that_there_are(query: Query, workspace: UUID) -> None:
+def test_a_site_can_only_name_existing_providers(query: Query, workspace: UUID) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match="there is no provider myspace"):
         query("INSERT INTO sites (workspace_id, name, providers) VALUES (%s, 'a', '{myspace}')", (workspace,))
 
@@ -64,7 +62,7 @@ def test_a_canceled_sale_is_not_sent(make_site: MakeSite, sell: Sell, query: Que
     ]
 
 
-async def test_what_was_not_sent_yet_is_sent_as_the_sale_is_now(
+async def test_a_row_that_was_not_sent_yet_is_sent_with_the_current_values_of_its_sale(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted
 ) -> None:
     [sale] = sell(make_site())
@@ -76,14 +74,16 @@ async def test_what_was_not_sent_yet_is_sent_as_the_sale_is_now(
     assert query("SELECT status, value FROM offline_conversion_queue") == [("COMPLETED", 99)]
 
 
-async def test_what_is_delivered_stays_so(make_site: MakeSite, sell: Sell, run: Run, query: Query) -> None:
+async def test_a_delivered_row_stays_delivered(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query
+) -> None:
     sell(make_site())
     await run()
     with pytest.raises(psycopg.Error, match="COMPLETED → QUEUED is not an allowed transition"):
         query("UPDATE offline_conversion_queue SET status = 'QUEUED', uploaded_at = NULL")
 
 
-async def test_the_ledger_is_only_added_to(make_site: MakeSite, sell: Sell, run: Run, query: Query) -> None:
+async def test_the_ledger_is_append_only(make_site: MakeSite, sell: Sell, run: Run, query: Query) -> None:
     sell(make_site())
     await run()
     for statement in (
@@ -173,7 +173,7 @@ def test_only_the_service_may_use_the_queue(make_site: MakeSite, sell: Sell, dat
             connection.execute(call)  # type: ignore[arg-type]
 
 
-def test_the_service_sees_one_workspace_where_it_acts_for_one(
+def test_the_service_sees_only_the_workspace_for_which_it_acts(
     make_site: MakeSite, sell: Sell, database_url: str, workspace: UUID
 ) -> None:
     sell(make_site(workspace_id=uuid4()), 2)
@@ -187,7 +187,7 @@ def test_the_service_sees_one_workspace_where_it_acts_for_one(
 
 
 def test_a_claim_reads_no_more_of_a_long_queue(make_site: MakeSite, sell: Sell, database_url: str) -> None:
-    """The head of its index, and where its rows lie; neither parked rows nor those of others."""
+    """A claim reads the start of the index and its own rows, and no postponed rows or rows of other groups."""
     site, other = make_site(), make_site()
     read = {}
     for rows in (1_000, 30_000):
@@ -213,7 +213,7 @@ def test_a_claim_reads_no_more_of_a_long_queue(make_site: MakeSite, sell: Sell, 
     assert read[30_000] < 1.5 * read[1_000] < 3_000
 
 
-async def test_what_waits_for_a_provider_that_the_site_gave_up_is_not_sent(
+async def test_rows_for_a_provider_that_was_removed_from_the_site_are_not_sent(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted
 ) -> None:
     site = make_site()

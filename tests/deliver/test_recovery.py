@@ -1,4 +1,4 @@
-"""Calls that nobody settled, and what a late worker may still do."""
+"""Calls that were not settled, and the limits of a late worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def claim(query: Query, site: Any) -> None:
     )
 
 
-def test_a_worker_that_died_is_followed_when_its_lease_has_run_out(
+def test_the_rows_of_a_dead_worker_are_recovered_when_its_lease_expires(
     make_site: MakeSite, sell: Sell, query: Query, clock: Any
 ) -> None:
     site = make_site()
@@ -39,7 +39,7 @@ def test_a_worker_that_died_is_followed_when_its_lease_has_run_out(
     assert query("SELECT attempts_total, retry_total FROM provider_upload_metrics") == [(1, 2)]
 
 
-def test_rows_that_bring_their_workers_down_fail_in_the_end(
+def test_rows_that_crash_their_workers_fail_after_the_last_attempt(
     make_site: MakeSite, sell: Sell, query: Query, clock: Any
 ) -> None:
     site = make_site()
@@ -96,10 +96,10 @@ async def test_a_worker_that_lost_its_lease_settles_nothing(
     assert query("SELECT count(*) FROM provider_upload_attempts WHERE phase = 'FINISHED'") == [(2,)]
 
 
-async def test_a_worker_held_up_before_its_call_does_not_make_it(
+async def test_a_worker_delayed_past_its_lease_does_not_start_its_call(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, monkeypatch: Any
 ) -> None:
-    """Frozen between claim and call for longer than the lease allows: others may have the rows by then."""
+    """A worker frozen between claim and call for longer than its lease: others may have claimed the rows."""
     import weighbridge.delivery.provider_call as verdict
 
     sell(make_site())
@@ -109,7 +109,7 @@ async def test_a_worker_held_up_before_its_call_does_not_make_it(
     assert google.batches == []
 
 
-def test_s4s_manual_update_runs_as_printed(make_site: MakeSite, sell: Sell, query: Query) -> None:
+def test_the_specified_manual_update_runs_as_printed(make_site: MakeSite, sell: Sell, query: Query) -> None:
     site = make_site()
     sell(site)
     claim(query, site)
@@ -117,7 +117,7 @@ def test_s4s_manual_update_runs_as_printed(make_site: MakeSite, sell: Sell, quer
     assert query("SELECT queued_count FROM list_offline_conversion_groups(50)") == [(1,)]
 
 
-def test_the_ledger_is_closed_also_where_somebody_took_the_rows_away(
+def test_the_ledger_is_completed_even_if_the_rows_were_requeued_by_hand(
     make_site: MakeSite, sell: Sell, query: Query, clock: Any
 ) -> None:
     for recover in ("weighbridge.recover(5)", "recover_stuck_offline_conversion_jobs(15)"):

@@ -1,4 +1,4 @@
-"""What becomes of a row after a call: proof fields, backoff, and its limit."""
+"""The state of a row after a call: proof fields, backoff and retry limit."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_each_row_has_its_own_outcome(
     assert query("SELECT count(*) FROM provider_health_state WHERE failure_count > 0") == [(0,)]
 
 
-async def test_an_adapter_that_throws_is_a_passing_trouble(
+async def test_an_exception_of_an_adapter_is_a_temporary_failure(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted
 ) -> None:
     sell(make_site())
@@ -102,7 +102,7 @@ async def test_the_pause_grows_has_jitter_and_keeps_what_the_provider_asks(
     assert query("SELECT DISTINCT provider_error_category FROM offline_conversion_queue") == [("RATE_LIMIT",)]
 
 
-async def test_after_its_last_retry_a_row_has_failed(
+async def test_a_row_fails_after_its_last_retry(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, clock: Any
 ) -> None:
     site = make_site()
@@ -122,7 +122,7 @@ async def test_after_its_last_retry_a_row_has_failed(
     ]
 
 
-async def test_the_adapter_knows_what_was_said_of_a_row_before(
+async def test_the_adapter_receives_the_previous_error_of_a_row(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, clock: Any
 ) -> None:
     sell(make_site())
@@ -157,7 +157,7 @@ async def test_an_expired_click_is_refused_with_its_own_code(
     ]
 
 
-def test_what_is_about_to_expire_is_alerted_before_it_is_lost(
+def test_rows_that_are_about_to_expire_are_alerted(
     make_site: MakeSite, sell: Sell, query: Query, clock: Any
 ) -> None:
     sell(make_site("meta_capi", credentials=False), 2)
@@ -178,7 +178,7 @@ def test_what_is_about_to_expire_is_alerted_before_it_is_lost(
     ]
 
 
-def test_a_failed_row_goes_out_again_when_an_operator_says_so(
+def test_a_failed_row_is_sent_again_after_an_operator_requeues_it(
     make_site: MakeSite, sell: Sell, query: Query, workspace: Any, clock: Any
 ) -> None:
     site = make_site("meta_capi", credentials=False)

@@ -52,17 +52,17 @@ def test_the_pauses_of_a_conversion_grow_by_the_factor_of_the_table() -> None:
     assert re.findall(r"power\((\d+),", body("settle_conversions")) == [str(CONVERSION.factor)]
 
 
-def test_an_event_is_given_up_after_as_many_retries_as_the_table_has() -> None:
+def test_an_event_is_given_up_after_the_number_of_retries_in_the_table() -> None:
     assert re.findall(r"failures \+ 1 > (\d+)", body("recover_event_delivery")) == [str(ANNOUNCEMENT.tries)]
 
 
-def test_the_breaker_opens_after_as_many_failures_as_the_table_has() -> None:
+def test_the_breaker_opens_after_the_number_of_failures_in_the_table() -> None:
     assert re.findall(r"failure_count \+ 1 >= (\d+)", body("record_provider_outcome")) == [
         str(BREAKER_FAILURES)
     ]
 
 
-def test_conversions_are_stuck_after_as_many_minutes_as_the_table_has() -> None:
+def test_conversions_are_stuck_after_the_number_of_minutes_in_the_table() -> None:
     assert re.findall(
         r"p_min_age_minutes int DEFAULT (\d+)", body("recover_stuck_offline_conversion_jobs")
     ) == [str(STUCK_MINUTES)]

@@ -15,7 +15,7 @@ from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.model.delivery import Outcome
 
 
-async def test_a_second_run_in_parallel_finds_no_slot_and_calls_nobody(
+async def test_a_second_parallel_run_finds_no_slot_and_makes_no_call(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, db: Any
 ) -> None:
     """The smoke test: CONCURRENCY_PER_SITE_PROVIDER=1, the worker twice in parallel."""
@@ -51,7 +51,7 @@ async def test_a_second_run_in_parallel_finds_no_slot_and_calls_nobody(
     assert query("SELECT count(*) FROM weighbridge.slots") == [(0,)]
 
 
-async def test_a_full_house_need_not_count_as_a_failure(
+async def test_no_free_slot_need_not_count_as_a_failure(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted
 ) -> None:
     sell(make_site())
@@ -60,10 +60,10 @@ async def test_a_full_house_need_not_count_as_a_failure(
     assert query("SELECT count(*) FROM provider_health_state WHERE failure_count > 0") == [(0,)]
 
 
-async def test_a_run_never_stands_in_its_own_way(
+async def test_a_run_makes_no_more_concurrent_calls_than_there_are_slots(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, db: Any
 ) -> None:
-    """Of many groups and long ones no more are called at once than there are slots."""
+    """With many long groups."""
     google.max_batch = 3
     for _ in range(6):
         sell(make_site(), 10)
@@ -90,7 +90,7 @@ async def test_a_run_never_stands_in_its_own_way(
         assert sent == [f"order-{n}" for n in range(1, 11)]
 
 
-async def test_groups_run_side_by_side(make_site: MakeSite, sell: Sell, run: Run, google: Scripted) -> None:
+async def test_groups_run_concurrently(make_site: MakeSite, sell: Sell, run: Run, google: Scripted) -> None:
     for _ in range(5):
         sell(make_site())
     all_here = asyncio.Barrier(5)
@@ -115,7 +115,7 @@ class _NoSlots:
     async def close(self) -> None: ...
 
 
-async def test_calls_that_hang_leave_the_other_slots_to_others(
+async def test_hanging_calls_keep_only_their_own_slots(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, eventually: Any
 ) -> None:
     """Six of ten hang, for three sites; the others go on with what is left."""

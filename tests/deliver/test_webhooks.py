@@ -1,4 +1,4 @@
-"""What landed, announced to the webhooks of a workspace's sites."""
+"""Completed uploads are announced to the webhooks of the workspace's sites."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def wants(query: Query, workspace: UUID) -> Callable[..., UUID]:
 
 @pytest.fixture
 def landed(app: App, query: Query, workspace: UUID) -> Callable[[], Awaitable[None]]:
-    """An upload has landed, and what is due is announced."""
+    """Complete an upload and send the events that are due."""
 
     async def told() -> None:
         query(
@@ -75,7 +75,7 @@ def landed(app: App, query: Query, workspace: UUID) -> Callable[[], Awaitable[No
     return told
 
 
-async def test_an_upload_that_landed_is_announced_signed_to_those_who_want_it(
+async def test_a_completed_upload_is_announced_with_a_signature_to_subscribed_webhooks(
     landed: Any, wants: Any, receiver: FakeWebhook
 ) -> None:
     wants(receiver)
@@ -87,7 +87,7 @@ async def test_an_upload_that_landed_is_announced_signed_to_those_who_want_it(
     assert (body["type"], body["data"]["status"]) == (EVENT, "completed")
 
 
-async def test_who_has_heard_is_not_told_again_for_anothers_sake(
+async def test_a_webhook_that_received_the_event_does_not_get_it_again_because_another_failed(
     landed: Any, wants: Any, receiver: FakeWebhook, clock: Any, query: Query
 ) -> None:
     with FakeWebhook() as other:
@@ -105,7 +105,7 @@ async def test_who_has_heard_is_not_told_again_for_anothers_sake(
     assert query("SELECT count(*) FROM weighbridge.event_deliveries WHERE delivered_at IS NULL") == [(0,)]
 
 
-async def test_a_receiver_that_is_gone_is_not_told_any_more(
+async def test_a_receiver_that_answers_410_gets_no_more_events(
     landed: Any, wants: Any, receiver: FakeWebhook, query: Query
 ) -> None:
     wants(receiver)
@@ -116,7 +116,7 @@ async def test_a_receiver_that_is_gone_is_not_told_any_more(
     assert query("SELECT refused_code FROM provider_credentials") == [("GONE",)]
 
 
-async def test_without_the_vaults_key_nobody_is_promised_anything(app: App) -> None:
+async def test_without_the_vault_key_webhooks_are_no_consumer(app: App) -> None:
     assert WEBHOOKS in app.ctx.consumers
     settings = app.settings.model_copy(update={"vault_key": None})
     async with open_app(settings) as other:

@@ -1,4 +1,4 @@
-"""IngestionCompleteEvent: exactly as docs/contracts.md fixes it, once, and every consumer gets it."""
+"""IngestionCompleteEvent: exactly as in docs/contracts.md, once, and delivered to every consumer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from weighbridge.postgres.transactions import Tx
 LEASE = timedelta(seconds=60)
 
 
-async def test_the_event_is_exactly_what_s1_defines(put: Put, run: Run, workspace: UUID, query: Any) -> None:
+async def test_the_event_has_exactly_the_specified_fields(
+    put: Put, run: Run, workspace: UUID, query: Any
+) -> None:
     client = UUID(int=7)
     bad = meta_line("2026-01-09", 0, impressions="x")
     upload = await run(await put(meta_file(days=3, ads=4, extra=(bad,)), client_id=client))
@@ -70,7 +72,7 @@ async def test_the_audit_log_has_one_entry_however_often_it_is_delivered(
     assert query("SELECT action, subject FROM weighbridge.audit_log") == [("ingestion.complete", upload.id)]
 
 
-async def test_the_notifier_tells_every_listener(put: Put, run: Run, database_url: str) -> None:
+async def test_the_notifier_notifies_every_listener(put: Put, run: Run, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as listener:
         listener.execute("LISTEN weighbridge_live")
         upload = await run(await put(meta_file()))
@@ -100,7 +102,7 @@ async def test_an_alert_hook_may_be_a_coroutine(ctx: Context, put: Put, run: Run
     assert seen == ["completed"]
 
 
-async def test_a_consumer_that_fails_is_tried_again_and_holds_no_other_up(
+async def test_a_failing_consumer_is_retried_and_does_not_block_other_consumers(
     ctx: Context, put: Put, run: Run, query: Any, clock: Any
 ) -> None:
     calls = 0
@@ -125,7 +127,7 @@ async def test_a_consumer_that_fails_is_tried_again_and_holds_no_other_up(
     assert query(waiting) == []
 
 
-async def test_a_consumer_that_never_recovers_is_left_for_an_operator(
+async def test_a_consumer_that_keeps_failing_is_left_to_an_operator(
     ctx: Context, put: Put, run: Run, query: Any, clock: Any
 ) -> None:
     async def broken(tx: Tx, delivery: EventDelivery) -> None:
@@ -139,7 +141,7 @@ async def test_a_consumer_that_never_recovers_is_left_for_an_operator(
     assert query("SELECT failures, gave_up_at IS NOT NULL FROM weighbridge.event_deliveries") == [(11, True)]
 
 
-async def test_an_event_whose_announcer_died_is_delivered_by_another(
+async def test_an_event_is_delivered_by_another_worker_after_its_announcer_crashed(
     ctx: Context, put: Put, run: Run, query: Any, clock: Any
 ) -> None:
     object.__setattr__(ctx, "consumers", {"audit_log": consumers(None)["audit_log"]})
@@ -152,9 +154,7 @@ async def test_an_event_whose_announcer_died_is_delivered_by_another(
     assert await announce(ctx, "test", LEASE) == 1
 
 
-async def test_an_event_with_years_of_dates_is_told_without_them(
-    put: Put, run: Run, database_url: str
-) -> None:
+async def test_a_notification_leaves_out_dates_that_do_not_fit(put: Put, run: Run, database_url: str) -> None:
     """NOTIFY takes 8,000 bytes."""
     days = [
         f"20{year:02}-{month:02}-{day:02}"
@@ -184,7 +184,7 @@ async def test_a_hook_runs_with_no_transaction_open(ctx: Context, put: Put, run:
     assert seen == [[(0,)]]
 
 
-async def test_a_worker_leaves_deliveries_to_others_whose_consumer_it_has_not(
+async def test_a_worker_skips_events_of_consumers_that_it_does_not_have(
     ctx: Context, put: Put, run: Run, query: Any
 ) -> None:
     await run(await put(meta_file()))

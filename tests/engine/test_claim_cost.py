@@ -29,7 +29,7 @@ def test_the_claim_touches_a_handful_of_pages_however_many_uploads_have_finished
         ]
         connection.execute(f"DROP INDEX {', '.join(INDEXES)}")  # faster made afterwards
         connection.execute(
-            "INSERT INTO data_uploads"  # ids in their order, and one time: what is not asked about should not take any
+            "INSERT INTO data_uploads"  # ascending ids and one timestamp: preparing the rows should be fast
             " (id, created_at, workspace_id, source, pipeline, content_sha256, byte_size, status)"
             " SELECT lpad(n::text, 32, '0')::uuid, now(), %s, 'manual', 'ads', sha256(n::text::bytea), 1, 'completed'"
             " FROM generate_series(1, %s) AS n",
@@ -41,7 +41,7 @@ def test_the_claim_touches_a_handful_of_pages_however_many_uploads_have_finished
             " FROM generate_series(%s, %s) AS n",
             (workspace, FINISHED + 1, FINISHED + 110),
         )
-        # Each was worked on, and the attempts stay: who, when, how it ended.
+        # Each upload has an attempt: its worker, its times and its result are kept.
         connection.execute(
             "INSERT INTO weighbridge.attempts (lease_token, queue, subject, workspace_id, slot, worker, opened_at,"
             " progressed_at, lease_until, closed_at, outcome)"
@@ -61,5 +61,5 @@ def test_the_claim_touches_a_handful_of_pages_however_many_uploads_have_finished
         plan: Any = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {claim}").fetchone()
         top = plan[0][0]["Plan"]
         assert top["Actual Rows"] == 1
-        # Some ten workspaces wait: a few pages for each, and a few for what is written.
+        # Some ten workspaces have queued uploads: a few pages for each, and a few for the writes.
         assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 400

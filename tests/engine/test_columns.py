@@ -1,4 +1,4 @@
-"""From a file into tables that users made, and back out: every value is the same, or its row was rejected."""
+"""From a file into tables of users, and back out: every value is the same, or its row was rejected."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ HEADER = "No,Day,At,Amount,Count,Open,Name"
 
 
 @pytest.mark.parametrize("mine", [False, True], ids=["a table of ours", "a table of the user's"])
-async def test_every_type_arrives_in_postgres_as_the_file_has_it(
+async def test_every_type_is_stored_in_postgres_as_in_the_file(
     ctx: Context, put: Put, run: Run, query: Any, mine: bool
 ) -> None:
     if mine:
@@ -189,7 +189,7 @@ async def test_a_column_that_cannot_hold_the_values_is_refused(
     assert "ALTER TABLE things ALTER COLUMN value TYPE" in str(refused.value)
 
 
-async def test_a_column_changed_after_migrating_is_found_by_the_next_migration_and_file(
+async def test_a_column_changed_after_a_migration_is_detected_by_the_next_migration_and_the_next_file(
     ctx: Context, put: Put, run: Run, query: Any
 ) -> None:
     pipeline = things(Field("value", Decimal, header=["Value"]))
@@ -201,7 +201,7 @@ async def test_a_column_changed_after_migrating_is_found_by_the_next_migration_a
     assert (upload.status, upload.error_code) == (Status.FAILED, "unfit_column")
 
 
-async def test_a_domain_is_the_type_that_it_is_made_of(ctx: Context, put: Put, run: Run, query: Any) -> None:
+async def test_a_domain_is_treated_as_its_base_type(ctx: Context, put: Put, run: Run, query: Any) -> None:
     query("CREATE DOMAIN code AS varchar(2)")
     query(table("no bigint, value code"))
     await install(ctx, things(Field("value", header=["Value"])))
@@ -209,7 +209,9 @@ async def test_a_domain_is_the_type_that_it_is_made_of(ctx: Context, put: Put, r
     assert (upload.bins.accepted, upload.bins.rejected) == (1, 1)
 
 
-async def test_a_made_value_and_an_id_need_a_column_that_holds_them_all(ctx: Context, query: Any) -> None:
+async def test_a_computed_value_and_an_id_need_a_column_that_can_store_every_value(
+    ctx: Context, query: Any
+) -> None:
     parent = Entity(
         "owners", ["k"], [Field("k", header=["K"]), Field("half", Decimal, otherwise=Computed("1.0 / 3"))]
     )

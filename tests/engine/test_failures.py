@@ -1,4 +1,4 @@
-"""Every line of the specification's tables of failures and retries, made to happen. Restarts are in test_resume.py."""
+"""Every failure and retry of the specification's tables is caused here. Restarts are in test_resume.py."""
 
 from __future__ import annotations
 
@@ -69,9 +69,7 @@ async def test_a_row_that_cannot_be_parsed_is_skipped(put: Put, run: Run, query:
     assert query("SELECT line, stage, code FROM upload_rejections") == [(14, "parse", "wrong_cell_count")]
 
 
-async def test_a_row_that_is_not_valid_is_marked_and_the_rest_goes_on(
-    put: Put, run: Run, query: Query
-) -> None:
+async def test_an_invalid_row_is_marked_and_the_other_rows_continue(put: Put, run: Run, query: Query) -> None:
     upload = await run(await put(meta_file(extra=(meta_line("2026-01-05", 1, impressions=-3),))))
     assert (upload.status, upload.promoted_rows, upload.failed_rows) == (Status.COMPLETED, 12, 1)
     [(line, column, message)] = query("SELECT line, column_name, message FROM upload_rejections")
@@ -80,7 +78,7 @@ async def test_a_row_that_is_not_valid_is_marked_and_the_rest_goes_on(
     assert query("SELECT count(*) FROM staging_rows WHERE validation_status = 'invalid'") == [(1,)]
 
 
-async def test_a_parent_that_is_not_found_leaves_null_and_a_warning(put: Put, run: Run, query: Query) -> None:
+async def test_a_missing_parent_is_stored_as_null_with_a_warning(put: Put, run: Run, query: Query) -> None:
     query("ALTER TABLE campaigns ADD CONSTRAINT no_second CHECK (name <> 'Campaign 1')")
     upload = await run(await put(meta_file(days=2, ads=8)))
     assert (upload.status, upload.error_code) == (Status.PARTIAL, "rows_failed")
@@ -93,10 +91,10 @@ async def test_a_parent_that_is_not_found_leaves_null_and_a_warning(put: Put, ru
     assert upload.warnings == 5
 
 
-async def test_a_fact_whose_parent_was_refused_is_not_counted_under_another_key(
+async def test_a_fact_whose_parent_was_rejected_is_not_counted_under_another_key(
     put: Put, run: Run, query: Query
 ) -> None:
-    """With NULL in its key it would be another row, and count twice once the parent is mended."""
+    """With NULL in its key it would be another row, and count twice once the parent is fixed."""
     query("ALTER TABLE campaigns ADD CONSTRAINT only_one CHECK (name = 'A')")
     header = "Day,Campaign name,Campaign ID,Impressions"
     rows = [f"2026-01-01,{name},12020000000000000{n},{n + 1}" for n, name in enumerate("ABC")]
@@ -113,13 +111,13 @@ async def test_a_fact_whose_parent_was_refused_is_not_counted_under_another_key(
     assert query("SELECT impressions FROM daily_metrics ORDER BY 1") == [(1,), (2,), (3,)]
 
 
-async def test_a_parent_that_is_in_flight_is_waited_for(put: Put, run: Run, query: Query) -> None:
+async def test_a_fact_waits_for_a_parent_that_is_in_flight(put: Put, run: Run, query: Query) -> None:
     trouble(query, "RAISE EXCEPTION 'no parent' USING ERRCODE = '23503';", table="ad_sets", times=3)
     upload = await run(await put(meta_file()))
     assert (upload.status, tries(query)) == (Status.COMPLETED, 4)
 
 
-async def test_a_parent_that_never_comes_fails_its_rows_alone(put: Put, run: Run, query: Query) -> None:
+async def test_a_parent_that_never_arrives_fails_only_its_own_rows(put: Put, run: Run, query: Query) -> None:
     trouble(query, "RAISE EXCEPTION 'no parent' USING ERRCODE = '23503';", table="ad_sets")
     upload = await run(await put(meta_file(days=1, ads=1)))
     assert (upload.status, upload.error_code) == (Status.FAILED, "nothing_promoted")
@@ -130,7 +128,7 @@ async def test_a_parent_that_never_comes_fails_its_rows_alone(put: Put, run: Run
 
 
 @pytest.mark.parametrize("sqlstate", ["54000", "P0001", "22003"])
-async def test_a_row_that_the_database_refuses_for_its_own_reasons_is_skipped_alone(
+async def test_only_the_row_that_the_database_refuses_is_skipped(
     put: Put, run: Run, query: Query, sqlstate: str
 ) -> None:
     query(
@@ -176,7 +174,7 @@ def work_through(ctx: Context, clock: Any, query: Query, eventually: Eventually)
     return work_through
 
 
-async def test_a_lost_connection_is_retried_three_times_and_the_work_goes_on(
+async def test_a_lost_connection_is_retried_three_times_and_the_upload_continues(
     put: Put, query: Query, work_through: Any
 ) -> None:
     trouble(query, "PERFORM pg_terminate_backend(pg_backend_pid());", times=3)
@@ -185,7 +183,7 @@ async def test_a_lost_connection_is_retried_three_times_and_the_work_goes_on(
     assert query("SELECT status, row_count FROM data_uploads") == [("completed", 12)]
 
 
-async def test_a_connection_that_is_lost_a_fourth_time_fails_the_upload(
+async def test_a_connection_lost_a_fourth_time_fails_the_upload(
     put: Put, query: Query, work_through: Any
 ) -> None:
     trouble(query, "PERFORM pg_terminate_backend(pg_backend_pid());")
@@ -194,7 +192,7 @@ async def test_a_connection_that_is_lost_a_fourth_time_fails_the_upload(
     assert query("SELECT status, error_code FROM data_uploads") == [("failed", "connection")]
 
 
-async def test_progress_gives_the_retries_back(
+async def test_progress_resets_the_retry_count(
     ctx: Context, put: Put, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Claimed with the last retry, two batches written, then the connection is lost: that is the first failure."""
@@ -245,7 +243,7 @@ async def test_a_write_that_row_level_security_denies_fails_the_upload(
     assert (upload.status, upload.error_code) == (Status.FAILED, "permission_denied")
 
 
-async def test_an_unexpected_unique_violation_skips_that_row_alone(put: Put, run: Run, query: Query) -> None:
+async def test_an_unexpected_unique_violation_skips_only_that_row(put: Put, run: Run, query: Query) -> None:
     query("CREATE UNIQUE INDEX unexpected ON daily_metrics (workspace_id, spend) WHERE spend = 7.77")
     odd = tuple(meta_line("2026-02-01", ad, spend="7.77") for ad in range(2))
     upload = await run(await put(meta_file(days=3, ads=4, extra=odd)))
@@ -259,7 +257,7 @@ async def test_an_unexpected_unique_violation_skips_that_row_alone(put: Put, run
     assert raw == odd[line - 14].split(",")
 
 
-async def test_a_batch_that_a_row_breaks_is_split_until_that_row_alone_is_skipped(
+async def test_a_failing_batch_is_split_until_only_the_bad_row_is_skipped(
     put: Put, run: Run, query: Query
 ) -> None:
     query("ALTER TABLE daily_metrics ADD CONSTRAINT no_13 CHECK (impressions <> 13)")
@@ -280,9 +278,7 @@ async def test_a_deadlock_is_retried_three_times_within_the_batch(put: Put, run:
     assert tries(query) == 4
 
 
-async def test_a_deadlock_that_does_not_go_away_fails_its_batch_alone(
-    ctx: Context, put: Put, query: Query
-) -> None:
+async def test_a_persistent_deadlock_fails_only_its_batch(ctx: Context, put: Put, query: Query) -> None:
     trouble(query, "RAISE EXCEPTION 'deadlock' USING ERRCODE = '40P01';", times=4)
     await put(meta_file(days=3, ads=4))
     small = replace(ctx, limits=replace(ctx.limits, batch_rows=4))
@@ -292,7 +288,7 @@ async def test_a_deadlock_that_does_not_go_away_fails_its_batch_alone(
 
 
 class RateLimited:
-    """A store that is asked too often, the first `times` times."""
+    """A store that answers the first `times` requests with a rate limit."""
 
     def __init__(self, store: Any, times: int) -> None:
         self.store, self.times = store, times

@@ -1,4 +1,4 @@
-"""Pipelines that users declare: staged, resumed and repeated like the built-in one."""
+"""Pipelines of users are staged, resumed and repeated like the built-in ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def own(ctx: Context) -> Context:
     return ctx
 
 
-async def test_a_pipeline_without_dimensions_whose_key_leads_with_its_day(
+async def test_a_pipeline_without_dimensions_whose_key_starts_with_the_day(
     own: Context, put: Put, run: Run
 ) -> None:
     upload = await run(await put(SALES, pipeline="sales", platform=None))
@@ -51,10 +51,10 @@ async def test_a_pipeline_without_dimensions_whose_key_leads_with_its_day(
     assert upload.promoted["taking"]["unchanged"] == 3
 
 
-async def test_rows_deleted_by_hand_from_a_table_of_ones_own_come_back(
+async def test_rows_deleted_by_hand_from_a_user_table_are_loaded_again(
     ctx: Context, put: Put, run: Run, query: Any
 ) -> None:
-    """The table was there before: its trigger is made when the pipeline is installed."""
+    """The table existed before: its trigger is created when the pipeline is installed."""
     query(
         "CREATE TABLE takings (workspace_id uuid, day date, sku text, amount bigint, upload_id uuid, line int,"
         " created_at timestamptz, updated_at timestamptz, UNIQUE NULLS NOT DISTINCT (workspace_id, day, sku))"
@@ -68,10 +68,10 @@ async def test_rows_deleted_by_hand_from_a_table_of_ones_own_come_back(
     assert upload.promoted["taking"]["inserted"] == 3
 
 
-async def test_a_changed_rule_begins_a_promotion_anew(
+async def test_a_changed_rule_restarts_the_promotion(
     own: Context, put: Put, run: Run, query: Any, clock: Any
 ) -> None:
-    """Half of the rows are in; then a rule changes their order. None may be left out."""
+    """Half of the rows are loaded; then a changed rule changes their order. No row may be skipped."""
     entity = replace(sales().grain, key=["sku"])
     by_sku = Pipeline(name="sales", entities=[replace(entity, table="by_sku", name="sale")])
     turned = Normaliser("same name", "reverse({x})")
@@ -110,7 +110,7 @@ async def test_a_changed_rule_begins_a_promotion_anew(
     assert query("SELECT count(DISTINCT line) FROM by_sku") == [(20,)]
 
 
-async def test_a_table_that_cannot_take_the_rows_is_told_what_it_lacks(ctx: Context, query: Any) -> None:
+async def test_the_error_of_an_unsuitable_table_names_what_is_missing(ctx: Context, query: Any) -> None:
     query("CREATE TABLE takings (workspace_id uuid, day date, skus text)")
     with pytest.raises(ConfigError, match="table takings has no column 'sku'; did you mean 'skus'"):
         async with ctx.db.tx() as tx:
@@ -154,7 +154,7 @@ def rolls(name: str = "rolls", hint: str = "Use 1.", **changes: Any) -> Pipeline
 @pytest.mark.parametrize(
     "other", [rolls(hint="Use 2."), rolls("others")], ids=["a rollback", "another pipeline"]
 )
-async def test_what_another_declaration_wrote_in_between_is_not_taken_for_unchanged(
+async def test_rows_written_by_another_declaration_are_not_treated_as_unchanged(
     ctx: Context, put: Put, run: Run, query: Any, other: Pipeline
 ) -> None:
     """The first declaration, another one that changes the rows, and the first again."""
@@ -189,7 +189,7 @@ async def test_pipelines_that_cannot_share_a_table_or_staging_are_refused(ctx: C
         "UNIQUE NULLS NOT DISTINCT (workspace_id, client_id, sku) DEFERRABLE",
     ],
 )
-async def test_a_key_that_would_let_rows_be_doubled_is_refused(ctx: Context, query: Any, key: str) -> None:
+async def test_a_key_that_allows_duplicate_rows_is_refused(ctx: Context, query: Any, key: str) -> None:
     query(
         "CREATE TABLE shop (workspace_id uuid NOT NULL, client_id uuid, sku text NOT NULL, upload_id uuid, line int,"
         f" created_at timestamptz, updated_at timestamptz, {key})"
@@ -200,9 +200,7 @@ async def test_a_key_that_would_let_rows_be_doubled_is_refused(ctx: Context, que
             await pipeline_tables.install(tx, [*ctx.pipelines.values(), Pipeline("shop", [entity])])
 
 
-async def test_an_ordinary_key_will_do_where_none_of_its_columns_can_be_null(
-    ctx: Context, query: Any
-) -> None:
+async def test_an_ordinary_unique_key_is_enough_if_its_columns_are_not_null(ctx: Context, query: Any) -> None:
     query(
         "CREATE TABLE shop (workspace_id uuid NOT NULL, sku text NOT NULL, upload_id uuid, line int,"
         " created_at timestamptz, updated_at timestamptz, UNIQUE (workspace_id, sku))"
@@ -214,10 +212,10 @@ async def test_an_ordinary_key_will_do_where_none_of_its_columns_can_be_null(
         ]
 
 
-async def test_a_parse_that_goes_on_after_midnight_loses_no_row(
+async def test_a_parse_that_continues_after_midnight_loses_no_row(
     ctx: Context, put: Put, run: Run, query: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that was tomorrow's is valid by then, and every row behind it has another number."""
+    """A row dated tomorrow becomes valid, so every later row has another number."""
     entity = Entity(
         table="bookings",
         key=["no"],

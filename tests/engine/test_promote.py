@@ -1,4 +1,4 @@
-"""Promotion: dimensions then facts, exactly once, counted apart."""
+"""Promotion: dimensions then facts, exactly once, counted separately."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_a_file_becomes_campaigns_ad_sets_ads_and_daily_metrics(put: Put, 
     ) == [(12,)]
 
 
-async def test_every_production_row_says_which_upload_and_line_wrote_it(
+async def test_every_production_row_has_the_upload_and_line_that_wrote_it(
     put: Put, run: Run, query: Any
 ) -> None:
     upload = await run(await put(meta_file(days=2, ads=2)))
@@ -36,7 +36,7 @@ async def test_every_production_row_says_which_upload_and_line_wrote_it(
     assert query("SELECT line FROM daily_metrics ORDER BY line") == [(2,), (3,), (4,), (5,)]
 
 
-async def test_the_same_rows_again_are_unchanged_and_keep_their_first_upload(
+async def test_rows_loaded_again_are_unchanged_and_keep_their_first_upload(
     put: Put, run: Run, query: Any
 ) -> None:
     first = await run(await put(meta_file()))
@@ -48,7 +48,7 @@ async def test_the_same_rows_again_are_unchanged_and_keep_their_first_upload(
     assert query("SELECT DISTINCT upload_id FROM daily_metrics") == [(first.id,)]
 
 
-async def test_inserted_updated_and_unchanged_are_counted_apart(put: Put, run: Run) -> None:
+async def test_inserted_updated_and_unchanged_rows_are_counted_separately(put: Put, run: Run) -> None:
     await run(await put(meta_file(days=2, ads=2)))
     changed = [
         HEADER,
@@ -62,8 +62,10 @@ async def test_inserted_updated_and_unchanged_are_counted_apart(put: Put, run: R
     assert upload.promoted_rows == 3
 
 
-async def test_a_day_that_was_changed_since_is_written_again(put: Put, run: Run, query: Any) -> None:
-    """A receipt is worth nothing once anything else wrote to its day."""
+async def test_a_day_that_changed_since_the_last_load_is_written_again(
+    put: Put, run: Run, query: Any
+) -> None:
+    """A receipt is invalid once another write changed its day."""
     original = await put(meta_file(days=2, ads=2))
     await run(original)
     newer = f"{HEADER}\n{meta_line('2026-01-01', 0, impressions=999)}\n".encode()
@@ -74,9 +76,7 @@ async def test_a_day_that_was_changed_since_is_written_again(put: Put, run: Run,
     assert query("SELECT max(impressions) FROM daily_metrics") == [(100,)]
 
 
-async def test_what_someone_changed_by_hand_is_put_right_by_the_same_file(
-    put: Put, run: Run, query: Any
-) -> None:
+async def test_the_same_file_corrects_rows_that_were_changed_by_hand(put: Put, run: Run, query: Any) -> None:
     await run(await put(meta_file(days=2, ads=2)))
     query("UPDATE daily_metrics SET impressions = 1 WHERE metric_date = '2026-01-01'")
     query("DELETE FROM daily_metrics WHERE metric_date = '2026-01-02'")
@@ -86,7 +86,7 @@ async def test_what_someone_changed_by_hand_is_put_right_by_the_same_file(
     assert query(FACTS) == [(f"2026-01-0{day}", 100, "1.500000") for day in (1, 1, 2, 2)]
 
 
-async def test_a_null_does_not_erase_what_is_known(put: Put, run: Run, query: Any) -> None:
+async def test_a_null_does_not_replace_a_known_value(put: Put, run: Run, query: Any) -> None:
     await run(await put(meta_file(days=1, ads=1)))
     header = "Day,Campaign ID,Ad set ID,Ad ID,Impressions"
     row = "2026-01-01,120200000000000001,120210000000000001,120220000000000001,101"
@@ -104,7 +104,7 @@ async def test_workspaces_and_clients_do_not_share_rows(put: Put, run: Run, quer
     assert query("SELECT count(*) FROM daily_metrics") == [(3,)]
 
 
-async def test_batches_are_as_large_as_the_setting_says(
+async def test_batches_have_the_size_of_the_setting(
     ctx: Context, put: Put, query: Any, database_url: str
 ) -> None:
     from tests.engine.steps import promote_by_hand
@@ -121,7 +121,7 @@ async def test_batches_are_as_large_as_the_setting_says(
     assert query("SELECT n FROM public.seen") == [(5,), (5,), (2,)]
 
 
-async def test_a_dimension_row_cannot_be_deleted_under_its_facts(put: Put, run: Run, query: Any) -> None:
+async def test_a_dimension_row_with_facts_cannot_be_deleted(put: Put, run: Run, query: Any) -> None:
     import psycopg
     import pytest
 
@@ -134,7 +134,9 @@ async def test_a_dimension_row_cannot_be_deleted_under_its_facts(put: Put, run: 
         query(f"DELETE FROM {table}")
 
 
-async def test_a_dimension_row_cannot_have_an_id_of_its_own_making(workspace: UUID, query: Any) -> None:
+async def test_a_dimension_row_cannot_have_an_id_that_differs_from_its_key_hash(
+    workspace: UUID, query: Any
+) -> None:
     import psycopg
     import pytest
 

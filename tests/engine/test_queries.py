@@ -37,7 +37,7 @@ def test_a_query_that_only_calls_a_function_has_its_name(file: Path) -> None:
     assert others == {}
 
 
-def test_the_pattern_knows_a_call_from_a_query() -> None:
+def test_the_pattern_distinguishes_a_call_from_a_query() -> None:
     calls = [
         "SELECT weighbridge.fail_upload(%s, %s, %s)",
         "SELECT a, b.c FROM weighbridge.claim(%(x)s, make_interval(days => %s)) AS r",

@@ -1,4 +1,4 @@
-"""Where each state is resumed, and how many rows of a file must be valid."""
+"""The point where each state resumes, and the required share of valid rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weighbridge.uploads.run_attempt import work
 Eventually = Callable[..., Awaitable[Any]]
 
 
-# Which transaction wrote each fact last: another one means that it was written again.
+# The transaction that wrote each fact last: another id means that the fact was written again.
 VERSIONS = "SELECT metric_date, ad_id, xmin::text FROM daily_metrics ORDER BY 1, 2"
 
 
@@ -39,7 +39,7 @@ async def test_a_pending_upload_starts_from_the_beginning(put: Put, run: Run) ->
     assert (await run(await put(meta_file()))).status == Status.COMPLETED
 
 
-async def test_a_parse_that_stopped_half_way_stages_only_the_rest(
+async def test_an_interrupted_parse_stages_only_the_remaining_rows(
     ctx: Context, put: Put, run: Run, query: Query, clock: Any
 ) -> None:
     upload_id = await put(meta_file(days=3, ads=4))
@@ -60,7 +60,7 @@ async def test_a_parse_that_stopped_half_way_stages_only_the_rest(
     assert query("SELECT min(xmin::text) FROM staging.ads_campaign") == [(before,)]
 
 
-async def test_a_staged_upload_goes_on_to_promotion(
+async def test_a_staged_upload_continues_with_promotion(
     ctx: Context, put: Put, run: Run, query: Query, clock: Any
 ) -> None:
     upload_id = await put(meta_file())
@@ -70,7 +70,7 @@ async def test_a_staged_upload_goes_on_to_promotion(
     assert (upload.status, upload.crashes) == (Status.COMPLETED, 1)
 
 
-async def test_a_promotion_that_stopped_half_way_repeats_nothing(
+async def test_an_interrupted_promotion_repeats_nothing(
     ctx: Context, put: Put, run: Run, query: Query, clock: Any
 ) -> None:
     upload_id = await put(meta_file(days=3, ads=4))
@@ -95,7 +95,7 @@ async def test_an_ended_upload_is_not_resumed(ctx: Context, put: Put, query: Que
         await claim(ctx)
 
 
-async def test_staging_that_is_gone_is_made_again_from_the_file(
+async def test_lost_staged_rows_are_read_again_from_the_file(
     ctx: Context, put: Put, run: Run, query: Query
 ) -> None:
     """As after a crash of Postgres, which empties unlogged tables."""
@@ -132,7 +132,7 @@ async def test_fewer_than_ninety_percent_fail_the_upload_and_write_nothing(
     assert query("SELECT count(*) FROM weighbridge.events WHERE type = 'IngestionCompleteEvent'") == [(0,)]
 
 
-async def test_force_partial_lets_the_valid_rows_through(put: Put, run: Run) -> None:
+async def test_force_partial_loads_the_valid_rows(put: Put, run: Run) -> None:
     upload = await run(await put(_file_with(2, 3), force_partial=True))
     assert (upload.status, upload.promoted_rows, upload.failed_rows) == (Status.PARTIAL, 2, 3)
 
@@ -160,7 +160,7 @@ async def test_staging_lost_in_the_middle_of_a_promotion_repeats_nothing(
     assert query(VERSIONS)[:8] == before
 
 
-async def test_a_promotion_begins_anew_where_other_rows_are_staged_than_before(
+async def test_a_promotion_restarts_if_other_rows_are_staged_than_before(
     ctx: Context, put: Put, run: Run, query: Query, clock: Any
 ) -> None:
     upload_id = await put(meta_file(days=3, ads=4))

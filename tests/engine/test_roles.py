@@ -1,4 +1,4 @@
-"""What each worker may write and read, tried and not only asked."""
+"""The rights of each worker, checked by running statements."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ DELIVERY = (  # for the role of the delivery alone
 GROUPS = ("keyword_groups", "group_keywords", "token_merges")
 
 # What each role may do to every table and view there is: Select, Insert, Update, Delete, Truncate, References, triGger.
-# What is not here is closed. The parse worker also reads staging to check where to resume, and whoever updates or
-# deletes must read to find the rows.
+# Every other right is refused. The parse worker also reads staging to find where to resume, and UPDATE and DELETE
+# need SELECT to find the rows.
 FOR_ALL = {"weighbridge.clock": "S", "weighbridge.moves": "S"}
 RIGHTS: dict[str, dict[str, str]] = {
     "weighbridge_intake": {
@@ -99,7 +99,7 @@ def _try(url: str, role: str, statement: str) -> bool:
         try:
             connection.execute(statement)
         except psycopg.errors.InsufficientPrivilege as error:
-            # Where row-level security says no, the right is there; the row was another workspace's.
+            # If row-level security refuses, the role has the right; the row belongs to another workspace.
             return "row-level security" in str(error)
         except (psycopg.errors.NotNullViolation, psycopg.errors.ForeignKeyViolation):
             return True  # it was allowed to try
@@ -107,7 +107,7 @@ def _try(url: str, role: str, statement: str) -> bool:
 
 
 @pytest.mark.parametrize("role", RIGHTS)
-def test_each_worker_has_just_the_rights_that_s1_draws(database_url: str, role: str) -> None:
+def test_each_worker_has_exactly_the_specified_rights(database_url: str, role: str) -> None:
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
             "SELECT c.oid::regclass::text, string_agg(letter, '' ORDER BY place) FROM pg_class c,"
@@ -124,8 +124,8 @@ def test_each_worker_has_just_the_rights_that_s1_draws(database_url: str, role: 
 
 
 @pytest.mark.parametrize("role", RIGHTS)
-def test_each_worker_can_do_what_it_has_the_right_to_and_nothing_else(database_url: str, role: str) -> None:
-    """Tried, on tables of uploads: a right is worth nothing where the schema is closed, or somebody has too much."""
+def test_each_worker_can_do_only_what_its_rights_allow(database_url: str, role: str) -> None:
+    """Run statements on the tables of uploads: a grant alone does not show access to the schema or excess rights."""
     for table in (*STAGING, "staging_id_resolution", *PRODUCTION, "data_uploads"):
         done = {letter for letter, text in STATEMENTS.items() if _try(database_url, role, text.format(table))}
         allowed = set(RIGHTS[role].get(table, ""))
@@ -257,11 +257,11 @@ def test_every_table_a_tenant_can_see_has_row_level_security(database_url: str) 
             " AND relnamespace IN ('public'::regnamespace, 'staging'::regnamespace, 'weighbridge'::regnamespace)"
             " AND has_table_privilege('weighbridge_tenant', oid, 'SELECT') AND NOT relrowsecurity"
         ).fetchall()
-    # The clock and the table of moves belong to nobody.
+    # No role may write the clock or the table of transitions.
     assert {name for (name,) in rows} == {"weighbridge.clock", "weighbridge.moves"}
 
 
-def test_intake_cannot_hand_over_for_another_workspace(database_url: str, workspace: UUID) -> None:
+def test_intake_cannot_record_an_upload_for_another_workspace(database_url: str, workspace: UUID) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute(
             "SELECT set_config('role', 'weighbridge_intake', true), set_config('weighbridge.workspace_id', %s, true)",

@@ -1,10 +1,10 @@
-"""An upload says how many rows were read, however small its file is."""
+"""An upload has the number of rows read, even for a small file."""
 
 from __future__ import annotations
 
 from tests.engine.conftest import Put, Run, meta_file
 
 
-async def test_a_file_that_is_read_within_a_second_says_how_many_rows_it_had(put: Put, run: Run) -> None:
+async def test_an_upload_that_is_parsed_within_a_second_has_its_row_count(put: Put, run: Run) -> None:
     upload = await run(await put(meta_file(days=3, ads=4, extra=("2026-01-05,too,few",))))
     assert (upload.rows_read, upload.total_rows) == (13, 13)

@@ -1,4 +1,4 @@
-"""Migrations and SQL functions: forward only, applied when they change, and the same by every path."""
+"""Migrations and SQL functions: forward only, applied when they change, with the same result by every path."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ async def test_an_edited_migration_is_refused(db: Database, query: Any) -> None:
             await migrate.pending(tx)
 
 
-async def test_a_database_from_the_future_is_refused(db: Database, query: Any) -> None:
+async def test_a_database_with_a_newer_schema_is_refused(db: Database, query: Any) -> None:
     query("INSERT INTO weighbridge_migrations.applied VALUES (9999, 'later', 'x')")
     with pytest.raises(ConfigError, match="Upgrade Weighbridge"):
         async with db.tx() as tx:
             await migrate.pending(tx)
 
 
-async def test_processes_that_migrate_at_once_wait_for_each_other(empty: str) -> None:
+async def test_concurrent_migrations_wait_for_each_other(empty: str) -> None:
     applied = await asyncio.gather(*(migrated(empty) for _ in range(4)))
     assert sorted(applied) == [[], [], [], EVERYTHING]
 
@@ -109,7 +109,7 @@ async def test_processes_that_migrate_at_once_wait_for_each_other(empty: str) ->
         ),
     ],
 )
-async def test_objects_of_others_with_our_names_are_not_overwritten(
+async def test_foreign_objects_with_our_names_are_not_overwritten(
     empty: str, theirs: str, refused: str
 ) -> None:
     with psycopg.connect(empty) as connection:
@@ -121,7 +121,7 @@ async def test_objects_of_others_with_our_names_are_not_overwritten(
 # Databases made before 0001_initial ---------------------------------------------------------------------------
 
 
-async def test_a_database_at_the_last_of_the_old_migrations_gets_the_same_schema_as_a_new_one(
+async def test_a_database_at_the_last_old_migration_gets_the_same_schema_as_a_new_one(
     old_database: str, postgres: str
 ) -> None:
     assert await migrated(old_database) == FUNCTIONS
@@ -140,7 +140,7 @@ async def test_a_database_at_the_last_of_the_old_migrations_gets_the_same_schema
         assert ledger == [(1, "initial")]
 
 
-async def test_a_database_at_an_earlier_one_of_them_is_refused(old_database: str) -> None:
+async def test_a_database_at_an_earlier_old_migration_is_refused(old_database: str) -> None:
     with psycopg.connect(old_database) as connection:
         connection.execute("DELETE FROM weighbridge_migrations.applied WHERE version > 9")
     with pytest.raises(
@@ -166,7 +166,9 @@ async def test_functions_are_applied_again_only_when_their_text_changed(
     assert "'the lease % is lost'" in source
 
 
-async def test_a_trigger_that_is_gone_comes_back_by_applying_again(database_url: str, query: Any) -> None:
+async def test_a_missing_trigger_is_created_again_when_functions_are_applied(
+    database_url: str, query: Any
+) -> None:
     query("DROP TRIGGER guard_status ON data_uploads")
     assert await migrated(database_url) == []
     assert await migrated(database_url, reapply=True) == FUNCTIONS
@@ -188,7 +190,7 @@ async def test_a_function_that_no_file_defines_is_dropped_with_its_triggers(
     assert query("SELECT count(*) FROM pg_trigger WHERE tgname = 'old'") == [(0,)]
 
 
-async def test_a_function_that_others_depend_on_is_not_dropped(database_url: str, query: Any) -> None:
+async def test_a_function_with_dependent_objects_is_not_dropped(database_url: str, query: Any) -> None:
     query("CREATE FUNCTION weighbridge.old() RETURNS int LANGUAGE sql AS 'SELECT 1'")
     query("CREATE VIEW public.theirs AS SELECT weighbridge.old()")
     with pytest.raises(
@@ -197,7 +199,7 @@ async def test_a_function_that_others_depend_on_is_not_dropped(database_url: str
         await migrated(database_url, reapply=True)
 
 
-async def test_rights_are_those_of_the_files_and_no_others(database_url: str, query: Any) -> None:
+async def test_rights_are_exactly_those_of_the_files(database_url: str, query: Any) -> None:
     before = schema.dump(database_url)
     query("GRANT EXECUTE ON FUNCTION weighbridge.finish_upload TO PUBLIC, weighbridge_tenant")
     query("REVOKE EXECUTE ON FUNCTION weighbridge.now FROM PUBLIC")
@@ -212,7 +214,7 @@ async def test_rights_are_those_of_the_files_and_no_others(database_url: str, qu
     assert sorted(allowed) == [("weighbridge_announce",), ("weighbridge_parse",), ("weighbridge_promote",)]
 
 
-async def test_every_body_is_valid_once_all_tables_and_functions_exist(database_url: str) -> None:
+async def test_every_function_body_is_valid_once_all_tables_and_functions_exist(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute("SET check_function_bodies = on")
         for source in apply_functions.sources():

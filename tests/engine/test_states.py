@@ -15,7 +15,7 @@ from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import history
 
 
-def test_the_database_and_python_know_the_same_moves(query: Any) -> None:
+def test_the_database_and_python_have_the_same_transitions(query: Any) -> None:
     stored = {
         tuple(row) for row in query("SELECT verb, from_status, to_status, operator FROM weighbridge.moves")
     }
@@ -24,7 +24,7 @@ def test_the_database_and_python_know_the_same_moves(query: Any) -> None:
 
 
 @pytest.mark.parametrize("before", list(Status))
-def test_the_guard_lets_only_declared_moves_pass_even_in_psql(
+def test_the_database_allows_only_declared_transitions_even_in_psql(
     query: Any, workspace: UUID, before: Status
 ) -> None:
     for number, after in enumerate(Status):
@@ -44,7 +44,7 @@ def test_the_guard_lets_only_declared_moves_pass_even_in_psql(
             assert caught.value.sqlstate == "WB002"
 
 
-async def test_each_state_has_its_time_down_to_the_last_hundred(
+async def test_the_trace_has_the_times_of_the_last_hundred_states(
     db: Database, query: Any, workspace: UUID, clock: Clock
 ) -> None:
     [(upload,)] = query(
@@ -55,7 +55,7 @@ async def test_each_state_has_its_time_down_to_the_last_hundred(
     moves = ["processing", "pending"] * 51
     for status in moves:
         query("UPDATE data_uploads SET status = %s", (status,))
-        query("UPDATE data_uploads SET status = status, rows_read = rows_read + 1")  # no move
+        query("UPDATE data_uploads SET status = status, rows_read = rows_read + 1")  # no transition
     clock.forward(hours=1)
     query("UPDATE data_uploads SET status = 'processing'")
     query(
@@ -67,12 +67,12 @@ async def test_each_state_has_its_time_down_to_the_last_hundred(
     assert [moment.at for moment in told] == sorted(moment.at for moment in told)
     assert told[-1].at - told[-3].at >= timedelta(hours=1)
     assert [moment.detail for moment in told[-2:]] == ["", "x: No."]
-    query("UPDATE data_uploads SET states = '[]'")  # a file from before there were any
+    query("UPDATE data_uploads SET states = '[]'")  # a file from before traces existed
     async with db.tx() as tx:
         assert [moment.what for moment in await history.trace(tx, upload)] == ["received", "failed"]
 
 
-def test_an_operators_retry_opens_a_failed_upload_and_is_audited(query: Any, workspace: UUID) -> None:
+def test_an_operator_retry_reopens_a_failed_upload_and_is_audited(query: Any, workspace: UUID) -> None:
     [(upload,)] = query(
         "INSERT INTO data_uploads (workspace_id, source, pipeline, content_sha256, byte_size, status, error_code)"
         " VALUES (%s, 'manual', 'ads', sha256('x'), 1, 'failed', 'malformed_file') RETURNING id",
@@ -85,7 +85,9 @@ def test_an_operators_retry_opens_a_failed_upload_and_is_audited(query: Any, wor
 
 
 @pytest.mark.parametrize("status", ["completed", "processing", "pending"])
-def test_retry_leaves_an_upload_alone_that_did_not_fail(query: Any, workspace: UUID, status: str) -> None:
+def test_retry_does_not_change_an_upload_that_has_not_failed(
+    query: Any, workspace: UUID, status: str
+) -> None:
     [(upload,)] = query(
         "INSERT INTO data_uploads (workspace_id, source, pipeline, content_sha256, byte_size, status)"
         " VALUES (%s, 'manual', 'ads', sha256('x'), 1, %s) RETURNING id",

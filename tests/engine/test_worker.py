@@ -1,4 +1,4 @@
-"""The worker itself: what goes wrong in it does not stop it."""
+"""The worker itself: errors do not stop it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from weighbridge.worker import Worker, run_with_progress
 OPTIONS = WorkerOptions(poll=timedelta(seconds=0.05), lease=timedelta(seconds=3))
 
 
-async def test_a_worker_goes_on_after_a_lock_that_it_could_not_have(
+async def test_a_worker_continues_after_a_lock_timeout(
     ctx: Context, put: Put, query: Any, database_url: str, eventually: Any
 ) -> None:
-    """Its claim, its sweep and its announcer all meet the lock."""
+    """Its claim, its sweep and its announcer all wait for the lock."""
     impatient = Database(f"{database_url}&options=-c%20lock_timeout%3D50ms")
     name = database_url.split("/")[3].split("?")[0]
     query(f"ALTER DATABASE {name} SET lock_timeout = '50ms'")
@@ -52,7 +52,7 @@ async def test_a_worker_goes_on_after_a_lock_that_it_could_not_have(
     await impatient.close()
 
 
-async def test_a_worker_ends_although_a_library_swallows_a_cancellation(ctx: Context) -> None:
+async def test_a_worker_stops_even_if_a_library_swallows_the_cancellation(ctx: Context) -> None:
     began = asyncio.Event()
 
     class Stubborn(Worker):
@@ -68,7 +68,7 @@ async def test_a_worker_ends_although_a_library_swallows_a_cancellation(ctx: Con
     await asyncio.wait_for(running, 10)
 
 
-async def test_a_hook_that_hangs_holds_no_other_delivery_up(
+async def test_a_hanging_hook_does_not_block_other_deliveries(
     ctx: Context, put: Put, query: Any, eventually: Any
 ) -> None:
     from weighbridge.engine.announce import consumers
@@ -91,7 +91,7 @@ async def test_a_hook_that_hangs_holds_no_other_delivery_up(
     await running
 
 
-async def test_a_delivery_that_kills_its_worker_is_given_up_in_the_end(
+async def test_a_delivery_that_crashes_its_worker_is_given_up_after_the_last_attempt(
     query: Any, clock: Any, workspace: Any
 ) -> None:
     [(event,)] = query(
@@ -113,7 +113,9 @@ async def test_a_delivery_that_kills_its_worker_is_given_up_in_the_end(
     assert found == [(tries + 1, True)]  # the number in SQL is that of the policy
 
 
-async def test_who_waits_for_an_upload_hears_who_has_it(ctx: Context, put: Put, clock: Any) -> None:
+async def test_waiting_for_an_upload_reports_the_worker_that_has_it(
+    ctx: Context, put: Put, clock: Any
+) -> None:
     upload_id = await put(meta_file())
     abandoned = await claim(ctx)
     heard: list[queue.Holder] = []
@@ -137,7 +139,7 @@ COMPLETED = "SELECT 1 FROM data_uploads WHERE status = 'completed'"
 
 @contextlib.asynccontextmanager
 async def waiting(ctx: Context, poll: timedelta, eventually: Any, query: Any) -> AsyncIterator[None]:
-    """A worker that has found nothing to do, and listens."""
+    """A worker that is idle and listens."""
     stop = asyncio.Event()
     running = asyncio.create_task(Worker(ctx, replace(OPTIONS, poll=poll)).run(stop))
     try:
@@ -148,15 +150,13 @@ async def waiting(ctx: Context, poll: timedelta, eventually: Any, query: Any) ->
         await running
 
 
-async def test_a_notice_is_enough_to_wake_a_worker(
-    ctx: Context, put: Put, query: Any, eventually: Any
-) -> None:
+async def test_a_notification_wakes_a_worker(ctx: Context, put: Put, query: Any, eventually: Any) -> None:
     async with waiting(ctx, timedelta(hours=1), eventually, query):
         await put(meta_file())
         await eventually(lambda: query(COMPLETED))
 
 
-async def test_an_upload_that_nobody_told_of_is_found_by_looking(
+async def test_an_upload_without_a_notification_is_found_by_polling(
     ctx: Context, put: Put, query: Any, eventually: Any
 ) -> None:
     await put(meta_file())

@@ -1,4 +1,4 @@
-"""Intake: what is refused and how, and that nothing is left of it; what is taken in and how."""
+"""Intake: accepted files, and refusals, which leave nothing behind."""
 
 from __future__ import annotations
 

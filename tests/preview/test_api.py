@@ -1,4 +1,4 @@
-"""Previews over HTTP: sent, looked at, decided on."""
+"""Previews over HTTP: upload, show, promote or discard."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_preview_in_the_metadata_of_tus(app: App, client: httpx.AsyncClien
 @pytest.mark.parametrize(
     ("query", "named"), [("entity=advert", "entity"), ("kind=changed", "kind"), ("limit=0", "limit")]
 )
-async def test_what_there_is_not_is_refused_by_name(
+async def test_an_invalid_parameter_of_preview_rows_is_named_in_the_error(
     app: App, client: httpx.AsyncClient, key: Headers, query: str, named: str
 ) -> None:
     upload_id = await sent(client, key, meta_file(), preview="yes")
@@ -162,7 +162,7 @@ async def test_a_reader_has_no_file_read_again_neither_here_nor_on_the_page(
     assert (await client.get(path, headers=key)).json()["status"] == "pending"
 
 
-async def test_whoever_watches_hears_of_the_hold_and_of_what_becomes_of_it(
+async def test_live_events_report_the_hold_and_the_decision(
     app: App, workspace: UUID, send: Send, eventually: Callable[..., Awaitable[Any]]
 ) -> None:
     hub = Hub(app.db)
@@ -187,7 +187,7 @@ async def test_whoever_watches_hears_of_the_hold_and_of_what_becomes_of_it(
             listening.cancel()
 
 
-async def test_what_is_held_is_no_backlog_and_what_is_discarded_no_failure(
+async def test_a_preview_on_hold_is_no_backlog_and_a_discarded_one_no_failure(
     app: App, client: httpx.AsyncClient, key: Headers, load: Send, query: Query, clock: Clock
 ) -> None:
     upload = await load(meta_file(), preview=True)

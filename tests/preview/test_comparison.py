@@ -1,4 +1,4 @@
-"""What a preview says is what promotion then counts."""
+"""The counts of a preview are those of its promotion."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def scope(ctx: Context, workspace: UUID, said: dict[str, Any]) -> dict[str
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("maker", MAKERS)
-async def test_a_preview_says_what_promotion_then_counts(
+async def test_the_counts_of_a_preview_are_those_of_its_promotion(
     ctx: Context, workspace: UUID, load: Send, finish: Look, maker: str, seed: int
 ) -> None:
     chance = Random(seed)
@@ -70,7 +70,7 @@ async def listed_as_counted(ctx: Context, held: Upload, counted: dict[str, Chang
                 assert rows == getattr(changes, kind), (entity, kind)
 
 
-async def test_an_updated_row_says_what_was_and_what_will_be(ctx: Context, load: Send) -> None:
+async def test_an_updated_row_shows_old_and_new_values(ctx: Context, load: Send) -> None:
     await load("\n".join([HEADER, meta_line("2026-01-01", 1), meta_line("2026-01-01", 2)]).encode())
     changed = [meta_line("2026-01-01", 1, impressions=7, spend="2.25"), meta_line("2026-01-01", 2)]
     held = await load("\n".join([HEADER, *changed]).encode(), preview=True)

@@ -1,4 +1,4 @@
-"""A preview stops when it is staged, and goes on by a person's word alone."""
+"""A preview stops when it is staged, and continues only after a user's decision."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_preview_stops_when_it_is_staged_and_writes_nothing(
     assert seen.changes["daily_metric"] == Changes(inserted=12)
 
 
-async def test_what_is_promoted_goes_on_like_any_other(
+async def test_a_promoted_preview_continues_like_any_upload(
     ctx: Context, load: Send, finish: Look, query: Query
 ) -> None:
     held = await load(meta_file(), preview=True)
@@ -48,7 +48,7 @@ async def test_what_is_promoted_goes_on_like_any_other(
     assert query("SELECT actor FROM weighbridge.audit_log WHERE action = 'upload.promote'") == [("test",)]
 
 
-async def test_nobody_takes_up_what_is_held(ctx: Context, load: Send, look: Look, clock: Clock) -> None:
+async def test_a_preview_on_hold_is_not_claimed(ctx: Context, load: Send, look: Look, clock: Clock) -> None:
     held = await load(meta_file(), preview=True)
     clock.forward(days=1)
     assert not await Worker(ctx, WorkerOptions()).run_once()
@@ -63,7 +63,7 @@ async def test_the_database_lets_no_preview_be_promoted(load: Send, query: Query
     assert query("SELECT run_after::text FROM data_uploads WHERE id = %s", (held.id,)) == [("infinity",)]
 
 
-async def test_a_worker_that_only_parses_holds_it_too(
+async def test_a_worker_that_only_parses_puts_a_preview_on_hold_too(
     ctx: Context, send: Send, look: Look, query: Query
 ) -> None:
     sent = await send(meta_file(), preview=True)
@@ -71,7 +71,7 @@ async def test_a_worker_that_only_parses_holds_it_too(
     assert (await look(sent.id)).on_hold
 
 
-async def test_of_many_who_decide_at_once_one_wins(ctx: Context, load: Send, finish: Look) -> None:
+async def test_only_one_of_many_concurrent_decisions_succeeds(ctx: Context, load: Send, finish: Look) -> None:
     for number in range(4):
         held = await load(meta_file(days=1 + number), preview=True, force=True)
         said = await asyncio.gather(
@@ -90,7 +90,9 @@ async def test_of_many_who_decide_at_once_one_wins(ctx: Context, load: Send, fin
         )
 
 
-async def test_what_is_still_being_read_cannot_be_discarded(ctx: Context, send: Send, look: Look) -> None:
+async def test_a_preview_that_is_still_being_parsed_cannot_be_discarded(
+    ctx: Context, send: Send, look: Look
+) -> None:
     sent = await send(meta_file(), preview=True)
     for step in ("pending", "staging_complete"):
         for verb in (preview.discard, preview.promote_on_hold):
@@ -102,7 +104,7 @@ async def test_what_is_still_being_read_cannot_be_discarded(ctx: Context, send: 
     await work(attempt, ctx, promotes=True)
 
 
-async def test_what_is_discarded_is_gone_and_nobodys_fault(
+async def test_a_discarded_preview_is_deleted_and_does_not_count_as_a_failure(
     ctx: Context, load: Send, look: Look, query: Query
 ) -> None:
     held = await load(meta_file(), preview=True, source_batch_id="january")
@@ -120,7 +122,7 @@ async def test_what_is_discarded_is_gone_and_nobodys_fault(
     assert (again.id != held.id, again.status) == (True, Status.COMPLETED)
 
 
-async def test_what_was_discarded_can_be_opened_again_and_is_no_preview_then(
+async def test_a_discarded_preview_can_be_reopened_and_is_then_no_preview(
     ctx: Context, load: Send, look: Look, finish: Look
 ) -> None:
     held = await load(meta_file(), preview=True)
@@ -130,7 +132,7 @@ async def test_what_was_discarded_can_be_opened_again_and_is_no_preview_then(
     assert (ended.status, ended.preview) == (Status.COMPLETED, False)
 
 
-async def test_a_preview_that_failed_is_one_again_when_it_is_opened_again(
+async def test_a_failed_preview_is_a_preview_again_when_it_is_reopened(
     ctx: Context, load: Send, look: Look, finish: Look
 ) -> None:
     poor = meta_file(days=1, ads=2, extra=(meta_line("2026-01-01", 7, impressions="many"),))
@@ -141,7 +143,7 @@ async def test_a_preview_that_failed_is_one_again_when_it_is_opened_again(
     assert (held.on_hold, (await preview.preview(ctx, held)).rejected) == (True, 1)
 
 
-async def test_a_worker_that_dies_between_reading_and_holding_leaves_it_held(
+async def test_a_preview_is_on_hold_after_its_worker_crashed_between_parsing_and_holding(
     ctx: Context, send: Send, look: Look, query: Query, clock: Clock
 ) -> None:
     sent = await send(meta_file(), preview=True)
@@ -174,7 +176,7 @@ async def test_the_takeover_of_a_preview_is_over_when_it_is_held(
     assert query("SELECT count(*) FROM weighbridge.alerts WHERE closed_at IS NULL") == [(0,)]
 
 
-async def test_a_worker_that_stops_between_reading_and_holding_hands_nothing_on(
+async def test_a_preview_is_on_hold_after_its_worker_stopped_between_parsing_and_holding(
     ctx: Context, send: Send, look: Look
 ) -> None:
     sent = await send(meta_file(), preview=True)
@@ -185,7 +187,7 @@ async def test_a_worker_that_stops_between_reading_and_holding_hands_nothing_on(
     assert not await Worker(ctx, WorkerOptions()).run_once()
 
 
-async def test_who_promotes_while_it_is_being_held_loses_nothing(
+async def test_a_promotion_while_a_preview_is_being_put_on_hold_is_not_lost(
     ctx: Context, send: Send, finish: Look, query: Query
 ) -> None:
     """The attempt that read it knows it as a preview; by the time it says that it is held, it is none."""
@@ -197,7 +199,7 @@ async def test_who_promotes_while_it_is_being_held_loses_nothing(
     assert (await finish(sent.id)).status == Status.COMPLETED
 
 
-async def test_what_nobody_decides_on_is_discarded_by_itself(
+async def test_a_preview_without_a_decision_is_discarded_automatically(
     ctx: Context, load: Send, look: Look, finish: Look, clock: Clock, query: Query
 ) -> None:
     held = await load(meta_file(), preview=True, source_batch_id="january")
@@ -214,7 +216,7 @@ async def test_what_nobody_decides_on_is_discarded_by_itself(
 
 
 @pytest.mark.parametrize("table", ["staging.ads_daily_metric", "staging.ads_campaign"])
-async def test_rows_that_a_crash_has_taken_are_read_again(
+async def test_rows_that_a_crash_deleted_are_parsed_again(
     ctx: Context, load: Send, finish: Look, query: Query, table: str
 ) -> None:
     held = await load(meta_file(), preview=True)
@@ -279,7 +281,7 @@ async def test_while_others_are_promoted_rows_are_compared_once_in_a_while(
     assert (await preview.preview(ctx, held, fresh=True)).as_of > second.as_of  # who operates may insist
 
 
-async def test_who_only_reads_has_no_file_read_again(
+async def test_a_read_only_key_cannot_cause_a_file_to_be_parsed_again(
     ctx: Context, load: Send, look: Look, query: Query
 ) -> None:
     held = await load(meta_file(), preview=True)
@@ -290,7 +292,7 @@ async def test_who_only_reads_has_no_file_read_again(
     assert (await look(held.id)).on_hold
 
 
-async def test_a_held_preview_keeps_no_dimension_row_from_going(
+async def test_a_preview_on_hold_does_not_prevent_the_deletion_of_a_dimension_row(
     ctx: Context, load: Send, finish: Look, query: Query
 ) -> None:
     await load(meta_file(days=1))
@@ -303,7 +305,7 @@ async def test_a_held_preview_keeps_no_dimension_row_from_going(
     assert (await finish(held.id)).promoted["ad"]["inserted"] == 3
 
 
-async def test_content_that_is_held_is_a_duplicate_that_says_so(
+async def test_content_of_a_preview_on_hold_is_a_duplicate_with_that_reason(
     ctx: Context, load: Send, workspace: UUID, query: Query
 ) -> None:
     held = await load(meta_file(), preview=True)

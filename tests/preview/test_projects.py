@@ -1,4 +1,4 @@
-"""A preview of a project: while it is read it is one of its files, and once it is held nobody waits for it."""
+"""A preview of a project counts as one of its files while it is parsed, and blocks nothing once it is on hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker asks at every poll costs little, however many projects and jobs there are."""
+"""The queries of every poll cost little, however many projects and jobs there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do to groups, and what grouping leaves alone."""
+"""Edits of groups, and the edits that grouping keeps."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_later_files_see_the_merges(editor: Editor, send: Send, work: Work
 
 
 @pytest.mark.usefixtures("loaded")
-async def test_a_name_stays_and_its_removal_gives_the_parents(
+async def test_a_name_is_kept_and_its_removal_restores_the_name_of_the_parent(
     editor: Editor, group_of: Any, send: Send, work: Work
 ) -> None:
     group = await group_of("shoes blue")
@@ -127,7 +127,9 @@ async def test_a_confirmed_group_is_not_touched_by_files_merges_or_regrouping(
 
 
 @pytest.mark.usefixtures("loaded")
-async def test_what_is_confirmed_is_what_is_true_now(editor: Editor, group_of: Any, query: Any) -> None:
+async def test_a_confirmation_uses_the_current_state_of_the_group(
+    editor: Editor, group_of: Any, query: Any
+) -> None:
     group = await group_of("shoes blue")
     query(
         "UPDATE keywords SET volume = 1000 WHERE keyword_normalized = 'blue shoes'"
@@ -140,7 +142,7 @@ async def test_what_is_confirmed_is_what_is_true_now(editor: Editor, group_of: A
 
 
 @pytest.mark.usefixtures("loaded")
-async def test_an_unconfirmed_group_takes_in_what_came_up_beside_it(
+async def test_an_unconfirmed_group_absorbs_a_group_with_the_same_tokens(
     editor: Editor, group_of: Any, send: Send, work: Work, groups: ReadGroups
 ) -> None:
     group = await group_of("shoes blue")
@@ -175,7 +177,7 @@ async def test_a_moved_keyword_stays_where_it_was_put(
 
 
 @pytest.mark.usefixtures("loaded")
-async def test_keywords_can_be_put_into_a_group_of_ones_own(
+async def test_keywords_can_be_moved_into_a_new_group(
     editor: Editor, group_of: Any, groups: ReadGroups
 ) -> None:
     group = await edits.move_keywords(editor, ["red hat", "blue shoes"], MoveTarget(new_name="Gifts"))
@@ -187,7 +189,7 @@ async def test_keywords_can_be_put_into_a_group_of_ones_own(
 
 
 @pytest.mark.usefixtures("loaded")
-async def test_regrouping_changes_nothing_that_is_right(editor: Editor, query: Any) -> None:
+async def test_regrouping_does_not_change_correct_groups(editor: Editor, query: Any) -> None:
     rows = "SELECT xmin, g::text FROM keyword_groups g UNION ALL SELECT xmin, m::text FROM group_keywords m"
     before = sorted(map(str, query(rows)))
     assert (await edits.regroup(editor)).keywords == 0
@@ -232,7 +234,7 @@ REFUSED: list[tuple[Callable[[Editor], Awaitable[object]], str, str]] = [
 
 @pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize(("edit", "code", "sentence"), REFUSED)
-async def test_what_cannot_be_done_says_why_and_changes_nothing(
+async def test_an_impossible_edit_is_refused_with_its_reason_and_changes_nothing(
     editor: Editor, groups: ReadGroups, edit: Any, code: str, sentence: str
 ) -> None:
     before = await groups()
@@ -243,7 +245,7 @@ async def test_what_cannot_be_done_says_why_and_changes_nothing(
     assert await groups() == before
 
 
-async def test_a_project_that_is_not_there_cannot_be_edited(editor: Editor) -> None:
+async def test_an_unknown_project_cannot_be_edited(editor: Editor) -> None:
     with pytest.raises(NoProject):
         await edits.regroup(editor)
 

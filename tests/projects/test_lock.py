@@ -1,4 +1,4 @@
-"""The groups of a project are locked while its files are under way; neither can slip past the other."""
+"""The groups of a project are locked while its files are processed; edits and files never overlap."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SAME_GROUP = (
 # The race, step by step -------------------------------------------------------------------------------------
 
 
-async def test_a_file_that_comes_during_an_edit_waits_for_it_and_lands_after_it(
+async def test_a_file_received_during_an_edit_waits_and_is_recorded_after_it(
     send: Send, work: Any, standing: Any, editor: Editor,
     transaction: Transaction, waited_for: WaitedFor, eventually: Eventually,
 ) -> None:  # fmt: skip
@@ -72,7 +72,7 @@ async def test_a_file_that_comes_during_an_edit_waits_for_it_and_lands_after_it(
     "edit", [regroup, lambda editor: merge_tokens(editor, ["sneaker"], "shoe")], ids=["regroup", "merge"]
 )
 @pytest.mark.parametrize("lands", [True, False])
-async def test_an_edit_that_comes_while_a_file_is_handed_over_waits_and_is_refused_if_the_file_lands(
+async def test_an_edit_during_the_recording_of_a_file_waits_and_is_refused_if_the_file_is_recorded(
     send: Send, work: Any, groups: Any, query: Query, editor: Editor,
     transaction: Transaction, waited_for: WaitedFor, eventually: Eventually, edit: Any, lands: bool,
 ) -> None:  # fmt: skip
@@ -174,7 +174,7 @@ SELECT e.id, b.what FROM edits e JOIN busy b ON b.since < e.until AND coalesce(b
 """
 
 
-async def test_edits_and_files_that_come_at_once_never_meet(
+async def test_concurrent_edits_and_files_never_overlap(
     send: Send, standing: Any, editor: Editor, query: Query, database_url: str,
     fleet: Fleet, eventually: Eventually,
 ) -> None:  # fmt: skip
@@ -257,7 +257,7 @@ async def test_groups_and_status_are_read_while_a_run_groups_and_edits_are_refus
 UNGROUPED = "UPDATE projects SET ungrouped = true"  # as after a job
 
 
-async def test_a_live_lease_locks_and_one_that_ran_out_does_not(
+async def test_a_live_lease_locks_and_an_expired_one_does_not(
     send: Send, work: Any, query: Query, take_up: Any, editor: Editor, clock: Clock, groups: Any, ctx: Context
 ) -> None:
     await work(await send(SHOES))
@@ -287,7 +287,7 @@ async def _release(ctx: Context, run: queue.ClaimedProject) -> None:
         await queue.release(tx, run.lease, wish(ctx), anyway=False)
 
 
-async def test_a_runner_whose_lease_ran_out_does_not_begin_to_group(
+async def test_a_runner_with_an_expired_lease_does_not_start_to_group(
     send: Send, work: Any, query: Query, take_up: Any, clock: Clock, ctx: Context
 ) -> None:
     """Nobody took its lease yet, but an edit may at any moment."""
@@ -300,7 +300,7 @@ async def test_a_runner_whose_lease_ran_out_does_not_begin_to_group(
     assert query("SELECT groupings FROM projects") == [(1,)]
 
 
-async def test_a_lease_that_ran_out_inside_a_transaction_still_locks(
+async def test_a_lease_that_expired_inside_a_transaction_still_locks(
     send: Send, work: Any, query: Query, take_up: Any, editor: Editor, clock: Clock, ctx: Context
 ) -> None:
     await work(await send(SHOES))

@@ -1,4 +1,4 @@
-"""A run works a project's files in order of arrival, then groups once, then lets go."""
+"""A run processes a project's files in order of arrival, groups once, then releases the project."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_files_of_a_project_are_imported_and_grouped(
     }
 
 
-async def test_a_job_that_is_put_off_lets_the_next_go_first_and_the_groups_wait_for_it(
+async def test_a_postponed_job_lets_the_next_one_go_first_and_grouping_waits_for_it(
     send: Send, work: Work, standing: Any, query: Any, clock: Any, ctx: Context
 ) -> None:
     late, early = await send(numbered(0, 3), "late.csv"), await send(numbered(10, 3), "early.csv")
@@ -87,7 +87,9 @@ async def test_the_same_file_again_is_shown_as_a_duplicate_and_counted_once(
     ]
 
 
-async def test_a_failed_file_counts_as_processed_and_says_why(send: Send, work: Work, standing: Any) -> None:
+async def test_a_failed_file_counts_as_processed_and_has_its_reason(
+    send: Send, work: Work, standing: Any
+) -> None:
     good, bad = await send(numbered(0, 3), "good.csv"), await send(b"Keyword,Volume\nx,-1\n", "bad.csv")
     await work(good, bad)
     now = (await standing()).as_dict()
@@ -98,7 +100,7 @@ async def test_a_failed_file_counts_as_processed_and_says_why(send: Send, work: 
     assert "The only row is not valid." in error["message"]
 
 
-async def test_rows_move_while_a_file_is_under_way(
+async def test_row_counts_grow_while_a_file_is_processed(
     send: Send, standing: Any, ctx: Context, workspace: UUID
 ) -> None:
     received = await send(numbered(0, 60), "a.csv")
@@ -121,7 +123,7 @@ async def test_rows_move_while_a_file_is_under_way(
     assert (await standing()).as_dict()["progress"] == {"rows_total": 60, "rows_processed": 60}
 
 
-async def test_a_grouping_that_goes_wrong_is_tried_again_later(
+async def test_a_failed_grouping_is_retried_later(
     send: Send, standing: Any, query: Any, clock: Any, ctx: Context, groups: Any, eventually: Any
 ) -> None:
     await send(numbered(0, 3))
@@ -137,7 +139,7 @@ async def test_a_grouping_that_goes_wrong_is_tried_again_later(
     assert query("SELECT failures, groupings FROM projects") == [(0, 1)]
 
 
-async def test_a_worker_for_one_step_leaves_projects_to_others(
+async def test_a_worker_for_one_step_does_not_run_projects(
     send: Send, ctx: Context, query: Any, eventually: Any
 ) -> None:
     await send(numbered(0, 3))
@@ -148,7 +150,7 @@ async def test_a_worker_for_one_step_leaves_projects_to_others(
     await run_until(ctx, QUICK, [other.upload_id])
 
 
-async def test_a_sender_does_not_wait_for_an_edit_for_ever(
+async def test_a_sender_waits_only_a_limited_time_for_an_edit(
     send: Send, work: Work, ctx: Context, workspace: UUID
 ) -> None:
     await work(await send(numbered(0, 3)))

@@ -1,4 +1,4 @@
-"""Workers frozen (SIGSTOP) past their lease: another one takes over; on waking the first one changes nothing."""
+"""Workers frozen (SIGSTOP) past their lease: another worker takes over; the first one wakes and changes nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_worker_frozen_around_a_commit_changes_nothing_when_it_wakes(
     assert commit > 20, "the load has fewer commits than it should"
 
 
-def test_a_claim_that_froze_before_its_commit_holds_nobody_else_up(scene: Scene, fleet: Fleet) -> None:
+def test_a_claim_frozen_before_its_commit_does_not_block_other_workers(scene: Scene, fleet: Fleet) -> None:
     """Not even in its own workspace; its upload waits until Postgres ends the idle session, or the worker wakes."""
     with scene.stage() as stage:
         worker = fleet.start(stage.url, Moment("before", 1, SIGSTOP))

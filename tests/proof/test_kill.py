@@ -1,4 +1,4 @@
-"""Workers killed (SIGKILL) around every commit of a load: the next worker ends it as if nothing had happened."""
+"""Workers killed (SIGKILL) around every commit of a load: the next worker completes it with the same result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _killed(stage: Stage, worker: Worker) -> bool:
 
 @pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize("at", ["before", "after"])
-def test_a_load_that_is_killed_around_a_commit_ends_like_an_undisturbed_one(
+def test_a_load_killed_around_a_commit_ends_with_the_same_rows(
     scene: Scene, fleet: Fleet, at: Literal["before", "after"], share: int
 ) -> None:
     # Each commit from one side, and from both where there is time (make soak).
@@ -42,7 +42,7 @@ def test_a_load_that_is_killed_around_a_commit_ends_like_an_undisturbed_one(
     assert commit > 20, "the load has fewer commits than it should"
 
 
-def test_a_load_whose_workers_are_killed_one_after_the_other_ends_all_the_same(
+def test_a_load_whose_workers_are_killed_one_after_another_ends_with_the_same_rows(
     scene: Scene, fleet: Fleet
 ) -> None:
     """Each one after its ninth commit, of which some three get the load on."""
@@ -57,7 +57,9 @@ def test_a_load_whose_workers_are_killed_one_after_the_other_ends_all_the_same(
         assert not differences(stage.snapshot(), scene.undisturbed)
 
 
-def test_an_upload_that_keeps_killing_its_workers_fails_in_the_end(scene: Scene, fleet: Fleet) -> None:
+def test_an_upload_whose_workers_are_always_killed_fails_after_the_last_attempt(
+    scene: Scene, fleet: Fleet
+) -> None:
     gave_up = "EXISTS (SELECT FROM data_uploads WHERE status = 'failed')"
     with scene.stage() as stage:
         deaths = 0

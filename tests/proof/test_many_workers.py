@@ -58,7 +58,9 @@ async def _put_all(url: str, home: Path) -> None:
                 await put(app, workspace, _file(number))
 
 
-def test_twelve_workers_on_thirty_uploads(database_url: str, home: Path, tmp_path: Path) -> None:
+def test_twelve_workers_process_thirty_uploads_once_each(
+    database_url: str, home: Path, tmp_path: Path
+) -> None:
     stage, fleet = Stage(database_url), Fleet(home, tmp_path)
     stage.query(AUDIT)
     asyncio.run(_put_all(database_url, home))

@@ -1,4 +1,4 @@
-"""Postgres itself restarted in the middle of a load: the worker lives on, and nothing is lost or done twice.
+"""Postgres is restarted during a load: the worker survives, and nothing is lost or done twice.
 
 An immediate stop is a crash. It empties the unlogged staging tables, and it undoes commits that did not wait for the
 disk; the server here writes those out so late that a crash undoes all of them.
@@ -103,7 +103,7 @@ def _ended(stage: Stage) -> bool:
         ("stop", "after", 8, 4),
     ],
 )
-def test_a_restart_around_a_commit_leaves_no_trace(
+def test_a_restart_around_a_commit_changes_no_row(
     place: Place, fleet: Fleet, how: How, at: Literal["before", "after"], every: int, first: int, share: int
 ) -> None:
     for commit in points(share, SHARES, every=every, first=first):
@@ -123,7 +123,7 @@ def test_a_restart_around_a_commit_leaves_no_trace(
 
 @pytest.mark.parametrize("how", ["crash that keeps", "stop"])
 @pytest.mark.parametrize("commit", [4, 20])
-def test_a_worker_outlives_a_server_that_stays_away(
+def test_a_worker_survives_a_long_outage_of_postgres(
     place: Place, fleet: Fleet, how: How, commit: int
 ) -> None:
     """It keeps asking, while it parses or promotes, until the server is back."""

@@ -1,4 +1,4 @@
-"""SIGTERM: a worker ends what it has in hand, hands the rest back and exits with 0; the next one goes on."""
+"""SIGTERM: a worker finishes its batch, releases the upload and exits with 0; the next worker continues."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ SELECT id, workspace_id, 1, 0, 2, gen_random_uuid(), '', '' FROM data_uploads
 """
 
 
-def test_a_worker_that_is_stopped_in_a_promotion_ends_its_batch_and_hands_the_rest_back(
+def test_a_worker_stopped_during_promotion_finishes_its_batch_and_releases_the_upload(
     stage: Stage, fleet: Fleet
 ) -> None:
     with _transaction(stage, IN_THE_MIDDLE, (ROWS, ROWS // 2)):
@@ -130,7 +130,7 @@ def test_a_worker_that_is_stopped_in_a_promotion_ends_its_batch_and_hands_the_re
     _ends_without_repeating(stage, fleet)
 
 
-def test_a_worker_that_is_stopped_while_it_stages_hands_back_what_it_has_staged(
+def test_a_worker_stopped_during_staging_releases_the_upload_with_its_staged_rows(
     stage: Stage, fleet: Fleet
 ) -> None:
     with _transaction(stage, FIRST_AD_SET):

@@ -1,4 +1,4 @@
-"""What every provider has to do, whatever it speaks. A new one adds a case, and no test."""
+"""The requirements of every provider. A new provider adds a case and no test."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_the_largest_batch_goes_through(
     assert len(fake.accepted) == provider.max_batch
 
 
-async def test_a_400_fails_for_good(
+async def test_a_400_fails_permanently(
     case: Case, fake: FakeServer, provider: Provider, http: httpx.AsyncClient
 ) -> None:
     fake.script(Fault.status(400))
@@ -71,10 +71,10 @@ async def test_a_400_fails_for_good(
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_401_and_a_403_fail_for_want_of_access(
+async def test_a_401_and_a_403_fail_as_refused_access(
     case: Case, fake: FakeServer, provider: Provider, http: httpx.AsyncClient, status: int
 ) -> None:
-    fake.script(*[Fault.status(status)] * 3)  # one is not asked twice with the same token
+    fake.script(*[Fault.status(status)] * 3)  # the same token is not used twice
     outcomes = await provider.send(case.batch(fake), http)
 
     assert {(outcome.verdict, outcome.category) for outcome in outcomes} == {(Verdict.FAILED, Category.AUTH)}
@@ -82,7 +82,7 @@ async def test_a_401_and_a_403_fail_for_want_of_access(
     assert fake.accepted == {}
 
 
-async def test_a_429_is_a_rate_limit_that_says_how_long(
+async def test_a_429_is_a_rate_limit_with_its_duration(
     case: Case, fake: FakeServer, provider: Provider, http: httpx.AsyncClient
 ) -> None:
     fake.script(*[Fault.status(429, retry_after=7)] * case.requests(3))
@@ -98,7 +98,7 @@ async def test_a_429_is_a_rate_limit_that_says_how_long(
     [Fault.status(500), Fault.status(503), Fault.hang(), Fault.cut(), Fault.cut(after=True)],
     ids=["500", "503", "hang", "cut-before", "cut-after"],
 )
-async def test_trouble_passes_and_a_resend_is_accepted_once(
+async def test_a_resend_after_a_temporary_failure_is_accepted_once(
     case: Case, fake: FakeServer, provider: Provider, hasty: httpx.AsyncClient, fault: Fault
 ) -> None:
     fake.script(*[fault] * case.requests(3))
@@ -111,7 +111,7 @@ async def test_trouble_passes_and_a_resend_is_accepted_once(
     assert fake.accepted == ORDERS
 
 
-async def test_a_503_with_retry_after_says_how_long(
+async def test_a_503_with_retry_after_sets_the_pause(
     case: Case, fake: FakeServer, provider: Provider, http: httpx.AsyncClient
 ) -> None:
     fake.script(*[Fault.status(503, retry_after=11)] * case.requests(3))
@@ -120,16 +120,14 @@ async def test_a_503_with_retry_after_says_how_long(
     assert raised.value.retry_after == timedelta(seconds=11)
 
 
-async def test_a_slow_answer_is_an_answer(
+async def test_a_slow_response_is_accepted(
     case: Case, fake: FakeServer, provider: Provider, http: httpx.AsyncClient
 ) -> None:
     fake.script(*[Fault.slow(0.1)] * case.requests(3))
     assert verdicts(await provider.send(case.batch(fake), http)) == [Verdict.COMPLETED] * 3
 
 
-async def test_a_provider_that_cannot_be_reached_is_passing_trouble(
-    case: Case, http: httpx.AsyncClient
-) -> None:
+async def test_an_unreachable_provider_is_a_temporary_failure(case: Case, http: httpx.AsyncClient) -> None:
     with case.fake() as fake:
         provider, batch = case.adapter(fake), case.batch(fake)
     with pytest.raises(ProviderTransientError):
@@ -137,7 +135,7 @@ async def test_a_provider_that_cannot_be_reached_is_passing_trouble(
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.reads_bodies], ids=lambda case: case.name)
-async def test_the_page_of_some_proxy_is_no_success(
+async def test_the_html_page_of_a_proxy_is_no_success(
     case: Case, fake: FakeServer, provider: Provider, http: httpx.AsyncClient
 ) -> None:
     fake.script(Fault.page())
@@ -158,7 +156,7 @@ async def test_one_bad_row_fails_alone_with_its_own_code(
     assert fake.accepted == {f"order-{at}": 1 for at in range(8) if at != 3}
 
 
-async def test_what_is_not_begun_in_time_uses_up_no_retry(
+async def test_rows_that_are_not_started_in_time_use_no_retry(
     case: Case, fake: FakeServer, provider: Provider, http: httpx.AsyncClient
 ) -> None:
     await provider.send(case.batch(fake, 1), http)  # what it needs to know first, such as an access token
@@ -170,11 +168,11 @@ async def test_what_is_not_begun_in_time_uses_up_no_retry(
     assert len(fake.calls) == known + 1
     unsent = [each for each in outcomes if each.code == "NOT_SENT"]
     assert all(each.verdict is Verdict.RETRY for each in unsent)
-    # Unless the one request settled no row: such a call could come again without end.
+    # Unless the one request settled no row: such a call could be repeated without end.
     assert {each.counts for each in unsent} <= {len(unsent) == len(rows)}
 
 
-async def test_a_dry_run_leaves_no_conversion_behind(
+async def test_a_dry_run_creates_no_conversion(
     case: Case, fake: FakeServer, provider: Provider, http: httpx.AsyncClient
 ) -> None:
     outcomes = await provider.send(case.batch(fake, dry_run=True), http)
@@ -196,7 +194,7 @@ async def test_a_credential_that_is_missing_or_unknown_is_named(
     assert list(fake.calls) == []
 
 
-async def test_no_secret_and_no_click_id_is_told_to_anybody(
+async def test_no_secret_and_no_click_id_is_disclosed(
     case: Case,
     fake: FakeServer,
     provider: Provider,

@@ -1,4 +1,4 @@
-"""Connections to providers: each used again, none by two at once."""
+"""Connections to providers are reused, and never shared by two requests at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def ask(http: httpx.AsyncClient, fake: FakeMeta) -> int:
     return (await answers.post(http, f"{fake.url}/v1", content=b"{}")).status_code
 
 
-async def test_requests_one_after_another_share_a_connection() -> None:
+async def test_sequential_requests_share_a_connection() -> None:
     with FakeMeta() as fake:
         async with Client(Connections(), httpx.Timeout(5)) as http:
             for _ in range(5):
@@ -25,7 +25,7 @@ async def test_requests_one_after_another_share_a_connection() -> None:
             assert len(fake._connections) == 1
 
 
-async def test_requests_at_once_have_one_each_and_leave_them_to_the_next() -> None:
+async def test_concurrent_requests_have_their_own_connections_which_are_reused() -> None:
     with FakeMeta() as fake:
         async with Client(Connections(), httpx.Timeout(5)) as http:
             for _ in range(3):
@@ -34,7 +34,7 @@ async def test_requests_at_once_have_one_each_and_leave_them_to_the_next() -> No
             assert len(fake._connections) == 4
 
 
-async def test_a_line_that_was_cut_is_not_used_again() -> None:
+async def test_a_broken_connection_is_not_reused() -> None:
     with FakeMeta() as fake:
         async with Client(Connections(), httpx.Timeout(5)) as http:
             fake.script(Fault.cut())
@@ -43,8 +43,8 @@ async def test_a_line_that_was_cut_is_not_used_again() -> None:
             assert await ask(http, fake)
 
 
-async def test_a_line_with_half_an_answer_on_it_is_not_used_again() -> None:
-    """Whoever reads it may be interrupted at any point, also while it is closed."""
+async def test_a_connection_with_an_incomplete_response_is_not_reused() -> None:
+    """A read may be interrupted at any point, also while the response is closed."""
     kept = Connections()
     with FakeMeta() as fake:
         async with Client(kept, httpx.Timeout(5)) as http:
@@ -54,7 +54,7 @@ async def test_a_line_with_half_an_answer_on_it_is_not_used_again() -> None:
             assert await ask(http, fake)
 
 
-async def test_idle_ones_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_idle_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "KEPT", 2)
     kept = Connections()
     with FakeMeta() as fake:
@@ -65,7 +65,9 @@ async def test_idle_ones_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatc
         assert len(kept._idle) == 0
 
 
-async def test_the_last_idle_one_may_go_while_an_old_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_last_idle_connection_may_be_taken_while_an_old_one_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now, closing, closed = 0.0, asyncio.Event(), asyncio.Event()
 
     class Idle(httpcore.AsyncHTTPConnection):
@@ -90,7 +92,7 @@ async def test_the_last_idle_one_may_go_while_an_old_one_is_closed(monkeypatch: 
     await giving
 
 
-async def test_an_address_that_is_none_of_the_web_is_refused_as_httpx_does() -> None:
+async def test_a_url_that_is_not_http_is_refused_as_by_httpx() -> None:
     async with Client(Connections(), httpx.Timeout(5)) as http:
         with pytest.raises(httpx.UnsupportedProtocol):
             await http.get("ftp://example.test/")
@@ -98,7 +100,7 @@ async def test_an_address_that_is_none_of_the_web_is_refused_as_httpx_does() -> 
             await answers.get(http, "ftp://example.test/")
 
 
-def test_behind_a_proxy_httpx_finds_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_behind_a_proxy_are_sent_by_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(connections.client(httpx.Timeout(1)), Client)
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     assert type(connections.client(httpx.Timeout(1))) is httpx.AsyncClient

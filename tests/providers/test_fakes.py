@@ -1,4 +1,4 @@
-"""The fakes are servers: they keep lines open, take large bodies, misbehave when told to, and run alone."""
+"""The fakes are servers: they keep connections open, accept large bodies, fail when scripted, and run standalone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Echo(FakeServer):
         return Reply(200, {"size": len(call.raw), "method": call.method, "query": dict(call.query)})
 
 
-async def test_one_line_serves_many_requests() -> None:
+async def test_one_connection_serves_many_requests() -> None:
     with Echo() as fake:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(fake.url.rpartition(":")[2]))
         for _ in range(3):
@@ -52,7 +52,7 @@ async def test_one_line_serves_many_requests() -> None:
         writer.close()
 
 
-async def test_large_bodies_arrive_whole(http: httpx.AsyncClient) -> None:
+async def test_large_bodies_arrive_completely(http: httpx.AsyncClient) -> None:
     with Echo(keep_calls=0) as fake:
         for _ in range(3):
             response = await http.post(fake.url, content=b"x" * 20_000_000)
@@ -60,7 +60,7 @@ async def test_large_bodies_arrive_whole(http: httpx.AsyncClient) -> None:
         assert len(fake.calls) == 0
 
 
-async def test_many_lines_are_served_at_once(http: httpx.AsyncClient) -> None:
+async def test_many_connections_are_served_concurrently(http: httpx.AsyncClient) -> None:
     with FakeMeta() as fake:
         fake.script(*[Fault.slow(0.05)] * 50)
         events = [{**EVENT, "event_id": f"order-{at}"} for at in range(50)]
@@ -69,7 +69,9 @@ async def test_many_lines_are_served_at_once(http: httpx.AsyncClient) -> None:
         assert len(fake.accepted) == 50
 
 
-async def test_a_script_is_met_in_order_and_then_all_is_well(hasty: httpx.AsyncClient) -> None:
+async def test_a_script_of_responses_is_followed_in_order_and_then_every_request_succeeds(
+    hasty: httpx.AsyncClient,
+) -> None:
     with FakeMeta() as fake:
         fake.script(Fault.status(500), Fault.status(429, retry_after=7), Fault.page(), Fault.slow(0.05))
         said = [await post(hasty, fake) for _ in range(5)]
@@ -85,7 +87,7 @@ async def test_a_script_is_met_in_order_and_then_all_is_well(hasty: httpx.AsyncC
         assert fake.seen == {"order-1": 3}  # only the last was looked at
 
 
-async def test_closing_does_not_wait_for_whoever_hangs() -> None:
+async def test_closing_does_not_wait_for_hanging_requests() -> None:
     async with httpx.AsyncClient(timeout=10) as http:
         with FakeMeta() as fake:
             fake.script(Fault.hang())
@@ -96,7 +98,7 @@ async def test_closing_does_not_wait_for_whoever_hangs() -> None:
             await waiting
 
 
-async def test_what_breaks_in_a_fake_is_raised_when_it_closes(http: httpx.AsyncClient) -> None:
+async def test_an_error_in_a_fake_is_raised_when_it_closes(http: httpx.AsyncClient) -> None:
     class Broken(FakeServer):
         def answer(self, call: ReceivedRequest) -> Reply:
             raise LookupError("a bug")
@@ -105,7 +107,7 @@ async def test_what_breaks_in_a_fake_is_raised_when_it_closes(http: httpx.AsyncC
         assert (await http.get(fake.url)).status_code == 500
 
 
-def test_a_line_that_speaks_no_http_is_cut() -> None:
+def test_a_connection_without_http_is_closed() -> None:
     with Echo() as fake:
         with socket.create_connection(("127.0.0.1", int(fake.url.rpartition(":")[2])), 5) as line:
             line.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
@@ -114,7 +116,7 @@ def test_a_line_that_speaks_no_http_is_cut() -> None:
         assert httpx.get(fake.url).status_code == 200
 
 
-def test_a_port_that_is_taken_is_said() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with Echo() as fake:
         second = Echo(port=int(fake.url.rpartition(":")[2]))
         with pytest.raises(OSError, match="in use"):
@@ -148,7 +150,7 @@ async def test_meta_refuses_the_whole_request_for_one_bad_event(
         assert fake.accepted == {}
 
 
-async def test_meta_knows_how_old_an_event_is(http: httpx.AsyncClient) -> None:
+async def test_meta_refuses_events_by_their_age(http: httpx.AsyncClient) -> None:
     with FakeMeta() as fake:
         fake.clock = lambda: 1763200000 + 7 * 86400 + 1
         assert (await post(http, fake)).status_code == 400
@@ -167,7 +169,7 @@ async def test_meta_takes_at_most_a_thousand(http: httpx.AsyncClient) -> None:
      {"properties": {"value": "1"}}, {"properties": {"currency": "euro"}}, {"surprise": 1}],
     ids=str,
 )  # fmt: skip
-async def test_tiktok_says_200_and_refuses(http: httpx.AsyncClient, wrong: dict[str, Any]) -> None:
+async def test_tiktok_refuses_with_status_200(http: httpx.AsyncClient, wrong: dict[str, Any]) -> None:
     event = {
         "event": "Purchase",
         "event_time": 1,
@@ -185,7 +187,7 @@ async def test_tiktok_says_200_and_refuses(http: httpx.AsyncClient, wrong: dict[
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_one_runs_in_a_process_of_its_own(case: Case, http: httpx.AsyncClient) -> None:
+async def test_a_fake_runs_in_its_own_process(case: Case, http: httpx.AsyncClient) -> None:
     command = [sys.executable, "-m", "weighbridge.testing", case.name, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -211,7 +213,7 @@ class _Remote:
         self.url = url
 
 
-async def test_one_that_was_closed_comes_back_with_what_it_had(http: httpx.AsyncClient) -> None:
+async def test_a_fake_that_is_started_again_has_its_earlier_events(http: httpx.AsyncClient) -> None:
     fake = FakeMeta()
     for _ in range(2):
         with fake:
@@ -221,7 +223,7 @@ async def test_one_that_was_closed_comes_back_with_what_it_had(http: httpx.Async
     assert (fake.accepted, fake.seen) == ({"order-1": 1}, {"order-1": 2})
 
 
-def test_nothing_of_a_fake_is_left_when_it_is_closed() -> None:
+def test_a_closed_fake_leaves_nothing_behind() -> None:
     def alive() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name == "meta_capi"]
 

@@ -1,4 +1,4 @@
-"""google_ads against its fake, over sockets: what is sent, and what is made of every kind of answer."""
+"""google_ads against its fake, over sockets: the request, and the result of every kind of response."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def verdicts(outcomes: list[Outcome]) -> list[Verdict]:
     return [outcome.verdict for outcome in outcomes]
 
 
-# What is sent -------------------------------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------------------------
 
 
 async def test_the_request_is_what_googles_own_types_read(
@@ -95,7 +95,7 @@ async def test_the_headers_name_the_accounts(
 
 
 @pytest.mark.parametrize("text", ["0.1", "0.30", "19.99", "1E+3", "0.07", "999999999999.99", "-5.10"])
-async def test_a_value_is_sent_as_it_is_written(
+async def test_an_amount_is_sent_as_it_is_written(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient, text: str
 ) -> None:
     await provider.send(case.batch(fake, conversions=[case.row(0, value=Decimal(text))]), http)
@@ -104,7 +104,7 @@ async def test_a_value_is_sent_as_it_is_written(
     assert row["conversionValue"] == Decimal(text)
 
 
-async def test_a_row_that_no_request_can_have_in_it_fails_and_its_neighbours_do_not(
+async def test_only_the_row_that_cannot_be_put_into_a_request_fails(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     rows = [case.row(0, value=Decimal("NaN")), case.row(1), case.row(2, click_type="fbclid")]
@@ -118,7 +118,7 @@ async def test_a_row_that_no_request_can_have_in_it_fails_and_its_neighbours_do_
     assert fake.accepted == {"order-1": 1}
 
 
-async def test_a_dry_run_has_google_check_and_keep_nothing(
+async def test_google_checks_a_dry_run_and_stores_nothing(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.refuse("order-1", "EXPIRED_EVENT")
@@ -129,7 +129,7 @@ async def test_a_dry_run_has_google_check_and_keep_nothing(
     assert fake.accepted == {}
 
 
-# What is made of the answer -----------------------------------------------------------------------------------
+# Results of a response ----------------------------------------------------------------------------------------
 
 
 async def test_each_row_has_its_own_error_and_the_requests_id(
@@ -150,7 +150,7 @@ async def test_each_row_has_its_own_error_and_the_requests_id(
     assert fake.accepted == {f"order-{2 * at + 1}": 1 for at in range(len(order))}
 
 
-async def test_a_passing_error_of_one_row_inside_a_good_answer_is_retried(
+async def test_a_temporary_error_of_one_row_in_a_successful_response_is_retried(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.refuse("order-0", "internalError.INTERNAL_ERROR")
@@ -168,7 +168,7 @@ async def test_a_passing_error_of_one_row_inside_a_good_answer_is_retried(
     ]
 
 
-async def test_a_resend_is_delivered_already(
+async def test_a_resend_is_reported_as_already_delivered(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.script(Fault.cut(after=True))
@@ -191,7 +191,7 @@ async def test_several_errors_of_a_row_of_which_one_is_not_about_delivery(
     assert (second.verdict, second.code) == (FAILED, "NO_CONVERSION_ACTION_FOUND")
 
 
-async def test_errors_that_name_no_row_complete_only_what_has_a_result(
+async def test_errors_that_name_no_row_complete_only_rows_with_a_result(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.nameless = True
@@ -202,7 +202,7 @@ async def test_errors_that_name_no_row_complete_only_what_has_a_result(
     assert (outcomes[1].code, outcomes[1].category) == ("NO_CONVERSION_ACTION_FOUND", Category.TRANSIENT)
 
 
-async def test_a_nameless_error_in_a_dry_run_checks_nothing(
+async def test_an_error_without_a_row_in_a_dry_run_confirms_no_row(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.nameless = True
@@ -227,7 +227,7 @@ async def test_a_200_without_results_completes_nothing(
     assert verdicts(await provider.send(case.batch(fake), http)) == [RETRY] * 3
 
 
-async def test_an_index_beyond_the_request_names_no_row(
+async def test_an_index_outside_the_request_is_ignored(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     where = {"fieldPathElements": [{"fieldName": "conversions", "index": 7}]}
@@ -253,10 +253,10 @@ async def test_the_proof_is_the_header_or_the_failures_id_or_the_job(
     assert found == ["from-the-header", "from-the-failure", "job:77"]
 
 
-# The fake, and what the queue reads ------------------------------------------------------------------------
+# The fake, and the declaration of the provider --------------------------------------------------------------
 
 
-async def test_the_fake_speaks_as_googles_own_types_do(
+async def test_the_fake_uses_the_format_of_googles_own_types(
     fake: FakeGoogleAds, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.refuse("order-1", "EXPIRED_EVENT")
@@ -311,7 +311,7 @@ async def test_the_fake_is_strict(
     assert (await http.post(f"{fake.url}{UPLOAD}", json=body, headers=headers)).status_code == 400
 
 
-def test_what_the_queue_reads_of_it() -> None:
+def test_the_provider_declares_its_limits_and_credentials() -> None:
     provider = GoogleAds()
     assert (provider.name, provider.max_batch) == ("google_ads", 2000)
     assert provider.clicks == ("gclid", "gbraid", "wbraid")

@@ -1,4 +1,4 @@
-"""google_ads and an answer to the whole request: quota, access, a 400, somebody on the way."""
+"""google_ads and errors of the whole request: quota, access, a 400, a proxy."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_a_400_fails_every_row_whatever_it_says(
     }
 
 
-async def test_a_404_that_is_not_googles_is_passing_trouble(
+async def test_a_404_that_is_not_from_google_is_a_temporary_failure(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.say(b"<html>nothing here</html>", status=404)
@@ -90,7 +90,7 @@ async def test_a_404_that_is_not_googles_is_passing_trouble(
         await provider.send(case.batch(fake), http)
 
 
-async def test_an_account_that_is_not_allowed_any_more_is_told_what_to_use(
+async def test_the_error_of_an_account_without_access_names_the_api_to_use(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.deny("CUSTOMER_NOT_ALLOWLISTED_FOR_THIS_FEATURE")
@@ -104,7 +104,7 @@ async def test_an_account_that_is_not_allowed_any_more_is_told_what_to_use(
 @pytest.mark.parametrize(
     "code", ["authenticationError.CUSTOMER_NOT_FOUND", "authorizationError.CUSTOMER_NOT_ENABLED"]
 )
-async def test_an_account_that_google_refuses_fails_for_want_of_access_without_a_second_try(
+async def test_an_account_that_google_refuses_fails_as_refused_access_without_a_retry(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient, code: str
 ) -> None:
     fake.deny(code)
@@ -116,7 +116,7 @@ async def test_an_account_that_google_refuses_fails_for_want_of_access_without_a
     assert len(uploads(fake)) == 1
 
 
-async def test_a_token_that_google_always_calls_expired_is_renewed_only_once(
+async def test_a_token_that_google_always_reports_as_expired_is_renewed_only_once(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.deny("OAUTH_TOKEN_EXPIRED", times=4)

@@ -1,4 +1,4 @@
-"""What google_datamanager is told later of a request that it has a receipt for."""
+"""Confirmations of requests that Google Data Manager accepted earlier."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fake() -> Iterator[FakeGoogleDataManager]:
         ("PARTIAL_SUCCESS", {TWICE: 2, GCLID: 1}, Confirmation("PARTIAL", 4, 1, {TWICE: 2, GCLID: 1})),
     ],
 )
-async def test_what_google_made_of_a_request_is_told_in_counts(
+async def test_a_confirmation_has_the_counts_of_the_request(
     fake: FakeGoogleDataManager,
     provider: GoogleDataManager,
     case: Case,
@@ -90,7 +90,7 @@ async def test_a_confirmation_needs_no_earlier_token_and_renews_one_that_expired
 
 
 @pytest.mark.parametrize("fault", [Fault.status(500), Fault.status(429), Fault.cut(), Fault.page()])
-async def test_a_confirmation_that_meets_trouble_is_asked_again(
+async def test_a_confirmation_is_requested_again_after_a_temporary_failure(
     fake: FakeGoogleDataManager,
     provider: GoogleDataManager,
     case: Case,
@@ -103,7 +103,7 @@ async def test_a_confirmation_that_meets_trouble_is_asked_again(
         await provider.confirm("fake-request-1", Credentials(CREDENTIALS), http)
 
 
-async def test_a_request_that_google_does_not_know_and_a_token_that_was_revoked_are_named(
+async def test_an_unknown_request_and_a_revoked_token_are_named(
     fake: FakeGoogleDataManager, provider: GoogleDataManager, http: httpx.AsyncClient
 ) -> None:
     for values, code in (
@@ -120,6 +120,6 @@ async def test_a_request_that_google_does_not_know_and_a_token_that_was_revoked_
 @pytest.mark.parametrize(
     "answer", [{}, {"requestStatusPerDestination": []}, {"requestStatusPerDestination": ["x"]}]
 )
-def test_an_answer_without_a_status_confirms_nothing(answer: dict[str, Any]) -> None:
+def test_a_response_without_a_status_confirms_nothing(answer: dict[str, Any]) -> None:
     with pytest.raises(ProviderTransientError):
         confirmation(answer)

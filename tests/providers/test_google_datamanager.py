@@ -1,4 +1,4 @@
-"""google_datamanager against its fake, over sockets: what is sent, the search for a bad event, the confirmation."""
+"""google_datamanager against its fake, over sockets: the request, the bisection for a bad event, the confirmation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from weighbridge.model.delivery import (
 from weighbridge.testing._google_datamanager import FakeGoogleDataManager
 from weighbridge.testing._server import Fault, ReceivedRequest
 
-CREDENTIALS = GOOGLE_ADS.credentials  # a site changes over with those that it has
+CREDENTIALS = GOOGLE_ADS.credentials  # a site that changes the provider keeps its credentials
 OK, RETRY, FAILED = Verdict.COMPLETED, Verdict.RETRY, Verdict.FAILED
 
 
@@ -50,7 +50,7 @@ def verdicts(outcomes: list[Outcome]) -> list[Verdict]:
     return [outcome.verdict for outcome in outcomes]
 
 
-# What is sent -------------------------------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------------------------
 
 
 async def test_the_request_is_what_googles_own_types_read(
@@ -143,7 +143,7 @@ async def test_a_dry_run_awaits_nothing(
 # A bad event --------------------------------------------------------------------------------------------------
 
 
-async def test_the_events_that_the_answer_names_are_dropped_and_the_others_sent_again(
+async def test_events_that_the_response_names_are_removed_and_the_others_sent_again(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.refuse("order-3", "EVENT_TIME_INVALID")
@@ -156,7 +156,7 @@ async def test_the_events_that_the_answer_names_are_dropped_and_the_others_sent_
     assert len(fake.accepted) == verdicts(outcomes).count(OK) == 8
 
 
-async def test_a_refusal_that_names_nothing_is_searched_by_halves(
+async def test_a_refusal_that_names_no_event_starts_a_bisection(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.silent = True
@@ -170,7 +170,7 @@ async def test_a_refusal_that_names_nothing_is_searched_by_halves(
     assert len(ingests(fake)) <= 23
 
 
-async def test_a_search_that_has_no_end_is_left_for_the_next_batch(
+async def test_a_bisection_with_too_many_requests_is_left_for_the_next_batch(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.silent = True
@@ -186,7 +186,7 @@ async def test_a_search_that_has_no_end_is_left_for_the_next_batch(
     assert verdicts(outcomes).count(FAILED) > 10
 
 
-async def test_no_further_request_is_begun_that_would_outlast_the_call(
+async def test_no_request_is_started_that_would_exceed_the_time_of_the_call(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.refuse("order-1", "INVALID_FORMAT")
@@ -199,7 +199,7 @@ async def test_no_further_request_is_begun_that_would_outlast_the_call(
     ] * 2
 
 
-async def test_a_wrong_destination_fails_all_rows_without_a_search(
+async def test_a_wrong_destination_fails_all_rows_without_a_bisection(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.script(Fault.status(400))
@@ -209,7 +209,7 @@ async def test_a_wrong_destination_fails_all_rows_without_a_search(
     assert len(ingests(fake)) == 1
 
 
-async def test_a_reason_of_the_account_fails_all_rows_without_a_search(
+async def test_an_account_error_fails_all_rows_without_a_bisection(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     detail = {
@@ -221,7 +221,7 @@ async def test_a_reason_of_the_account_fails_all_rows_without_a_search(
     assert {(each.verdict, each.code) for each in outcomes} == {(FAILED, "TERMS_AND_CONDITIONS_NOT_SIGNED")}
 
 
-async def test_a_conversion_action_that_is_too_new_is_waited_for(
+async def test_rows_of_a_conversion_action_that_is_too_new_are_retried(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.refuse("order-1", "CONVERSION_ACTION_TOO_RECENTLY_CREATED")
@@ -229,11 +229,11 @@ async def test_a_conversion_action_that_is_too_new_is_waited_for(
     assert (outcomes[1].verdict, outcomes[1].retry_after) == (RETRY, timedelta(hours=6))
 
 
-async def test_trouble_in_the_middle_keeps_what_was_taken_and_stops(
+async def test_a_failure_in_the_middle_keeps_the_accepted_rows_and_stops(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.silent = True
-    fake.refuse("order-3", "INVALID_FORMAT")  # 4 rows: refused; 0 and 1: taken; 2 and 3: trouble
+    fake.refuse("order-3", "INVALID_FORMAT")  # 4 rows: refused; 0 and 1: accepted; 2 and 3: temporary failure
     fake.script(Fault.slow(0), Fault.slow(0), Fault.status(429, retry_after=5))
     outcomes = await provider.send(case.batch(fake, 4), http)
 
@@ -244,7 +244,7 @@ async def test_trouble_in_the_middle_keeps_what_was_taken_and_stops(
     assert len(ingests(fake)) == 3
 
 
-async def test_what_was_not_sent_any_more_waits_as_long_as_what_met_the_limit(
+async def test_rows_that_were_not_sent_wait_as_long_as_the_rows_that_met_the_limit(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     fake.silent = True
@@ -257,7 +257,7 @@ async def test_what_was_not_sent_any_more_waits_as_long_as_what_met_the_limit(
     assert [each.counts for each in outcomes] == [True, True, False, False]
 
 
-async def test_a_token_that_google_always_calls_expired_is_renewed_only_once(
+async def test_a_token_that_google_always_reports_as_expired_is_renewed_only_once(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "ACCESS_TOKEN_EXPIRED"}
@@ -269,7 +269,7 @@ async def test_a_token_that_google_always_calls_expired_is_renewed_only_once(
     assert (len(ingests(fake)), fake.tokens_given) == (2, 2)
 
 
-async def test_a_retry_info_says_how_long(
+async def test_a_retry_info_sets_the_pause(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     detail = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12s"}
@@ -295,7 +295,7 @@ async def test_a_token_for_another_scope_is_explained(
 @pytest.mark.parametrize(
     ("status", "body"), [(200, {}), (200, {"requestId": 7}), (404, b"<html>"), (409, {"other": 1})]
 )
-async def test_an_answer_that_is_not_googles_completes_and_fails_nothing(
+async def test_a_response_that_is_not_from_google_completes_and_fails_no_row(
     fake: FakeGoogleDataManager,
     provider: Provider,
     case: Case,
@@ -312,7 +312,7 @@ async def test_an_answer_that_is_not_googles_completes_and_fails_nothing(
     "details",
     [None, "x", ["x"], [{"@type": "google.rpc.BadRequest", "fieldViolations": [None, {}, {"field": 3}]}]],
 )
-async def test_a_refusal_in_no_known_shape_breaks_nothing(
+async def test_a_refusal_in_an_unknown_format_causes_no_error(
     fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient, details: Any
 ) -> None:
     fake.say({"error": {"code": 400, "status": "INVALID_ARGUMENT", "details": details}}, status=400)
@@ -320,7 +320,7 @@ async def test_a_refusal_in_no_known_shape_breaks_nothing(
     assert (outcome.verdict, outcome.code) == (FAILED, "INVALID_ARGUMENT")
 
 
-# The fake, and what the queue reads ------------------------------------------------------------------------
+# The fake, and the declaration of the provider --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ async def test_the_fake_is_strict(
     assert violation["reason"] in wheel.ErrorReason.__members__
 
 
-def test_what_the_queue_reads_of_it() -> None:
+def test_the_provider_declares_its_limits_and_credentials() -> None:
     provider = GoogleDataManager()
     assert (provider.name, provider.max_batch) == ("google_datamanager", 2000)
     assert provider.clicks == ("gclid", "gbraid", "wbraid")

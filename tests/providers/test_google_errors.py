@@ -1,4 +1,4 @@
-"""The classification table: nothing that the installed google-ads wheel knows is left out of it."""
+"""The classification table contains every error of the installed google-ads wheel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def row(**more: object) -> Conversion:
 
 
 def of(*codes: str, **more: object) -> Outcome:
-    """What becomes of a row with these errors; "family.CODE", or a conversionUploadError."""
+    """The outcome of a row with these errors: "family.CODE", or a conversionUploadError."""
     errors = [
         GoogleError(family or "conversionUploadError", code)
         for family, _, code in (each.rpartition(".") for each in codes)
@@ -41,7 +41,7 @@ def test_every_conversion_upload_error_of_the_wheel_is_classified() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(KNOWN))
-def test_each_of_them_has_the_verdict_of_the_reference(code: str) -> None:
+def test_each_upload_error_has_the_result_of_the_reference(code: str) -> None:
     outcome = of(code)
     wait = {6 * HOUR: "retry after 6 h", None: "retry"}
     told = "already delivered" if outcome.duplicate else wait.get(outcome.retry_after, "?")
@@ -63,13 +63,13 @@ def test_each_of_them_has_the_verdict_of_the_reference(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["CLICK_NOT_FOUND", "EVENT_NOT_FOUND", "CALL_NOT_FOUND"])
-def test_a_click_that_is_not_found_is_searched_at_6_and_24_hours_and_then_given_up(code: str) -> None:
+def test_a_click_that_is_not_found_is_retried_after_6_and_24_hours_and_then_fails(code: str) -> None:
     assert of(code, last_code="TOO_RECENT_EVENT", last_code_times=3).retry_after == 6 * HOUR
     assert of(code, last_code=code, last_code_times=1).retry_after == 18 * HOUR  # 24 after the first
     assert of(code, last_code=code, last_code_times=2).verdict is Verdict.FAILED
 
 
-def test_a_code_that_is_newer_than_the_table_is_retried() -> None:
+def test_a_code_that_is_not_in_the_table_is_retried() -> None:
     assert of("SOMETHING_OF_V27").verdict is Verdict.RETRY
 
 
@@ -78,7 +78,7 @@ def test_a_code_that_is_newer_than_the_table_is_retried() -> None:
     [(family, handling) for family, handling in FAMILIES.items()],
     ids=lambda each: str(each),
 )
-def test_a_whole_family_is_judged_alike_and_the_wheel_knows_it(family: str, handling: Handling) -> None:
+def test_a_whole_family_has_one_category_and_exists_in_the_wheel(family: str, handling: Handling) -> None:
     name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in family)
     assert name in google_type("errors.types.errors", "ErrorCode").meta.fields
     capital = family[0].upper() + family[1:]
@@ -89,7 +89,7 @@ def test_a_whole_family_is_judged_alike_and_the_wheel_knows_it(family: str, hand
 @pytest.mark.parametrize(
     "code", ["INVALID_ARGUMENT", "INVALID_GCLID", "UNPARSEABLE_GCLID", "RESOURCE_NOT_FOUND"]
 )
-def test_what_s4_fails_is_failed(code: str) -> None:
+def test_errors_that_the_specification_fails_are_failed(code: str) -> None:
     for family in ("conversionUploadError", "requestError", "mutateError"):
         if family == "conversionUploadError" and code not in CONVERSION_UPLOAD:
             continue
@@ -107,12 +107,12 @@ def test_what_s4_fails_is_failed(code: str) -> None:
         ("BACKEND_ERROR", Category.TRANSIENT),
     ],
 )
-def test_what_s4_retries_is_retried(code: str, category: Category) -> None:
+def test_errors_that_the_specification_retries_are_retried(code: str, category: Category) -> None:
     outcome = google_errors.outcome([GoogleError("", code)], row(), None)
     assert (outcome.verdict, outcome.category) == (Verdict.RETRY, category)
 
 
-def test_a_row_is_delivered_already_only_if_all_its_errors_say_so() -> None:
+def test_a_row_is_already_delivered_only_if_all_its_errors_mean_that() -> None:
     assert of("ORDER_ID_ALREADY_IN_USE", "CLICK_CONVERSION_ALREADY_EXISTS").duplicate
     for other in ("EXPIRED_EVENT", "TOO_RECENT_EVENT", "internalError.INTERNAL_ERROR", "fieldError.REQUIRED"):
         outcome = of("ORDER_ID_ALREADY_IN_USE", other)
@@ -120,11 +120,11 @@ def test_a_row_is_delivered_already_only_if_all_its_errors_say_so() -> None:
         assert outcome.code == other.rpartition(".")[2]
 
 
-def test_of_several_errors_the_one_that_will_not_go_away_is_told() -> None:
+def test_a_permanent_error_is_reported_before_temporary_ones() -> None:
     assert of("TOO_RECENT_EVENT", "EXPIRED_EVENT", "internalError.INTERNAL_ERROR").code == "EXPIRED_EVENT"
 
 
-def test_an_account_that_came_too_late_is_told_of_google_datamanager() -> None:
+def test_the_error_of_a_new_account_names_google_datamanager() -> None:
     outcome = of("notAllowlistedError.CUSTOMER_NOT_ALLOWLISTED_FOR_THIS_FEATURE")
     assert (outcome.verdict, outcome.category) == (Verdict.FAILED, Category.AUTH)
     assert "google_datamanager" in (outcome.message or "")
@@ -141,7 +141,7 @@ def test_an_account_that_came_too_late_is_told_of_google_datamanager() -> None:
         (7, None),
     ],
 )
-def test_a_delay_is_read_and_never_longer_than_a_day(said: object, read: timedelta | None) -> None:
+def test_a_delay_is_read_and_limited_to_a_day(said: object, read: timedelta | None) -> None:
     assert google_errors.duration(said) == read
 
 
@@ -154,11 +154,11 @@ def test_a_delay_is_read_and_never_longer_than_a_day(said: object, read: timedel
         {"details": [{"errors": [None, 3]}]},
     ],
 )
-def test_an_error_in_no_known_shape_breaks_nothing(status: dict[str, object]) -> None:
+def test_an_error_in_an_unknown_format_causes_no_failure(status: dict[str, object]) -> None:
     assert google_errors.errors_of(status) == ([], None)
 
 
-def test_an_error_without_a_code_is_retried_and_a_code_that_is_no_name_is_not_passed_on() -> None:
+def test_an_error_without_a_code_is_retried_and_an_invalid_code_is_not_reported() -> None:
     errors, _ = google_errors.errors_of(
         {"details": [{"errors": [{}, {"errorCode": {"x": "jane@example.com"}}]}]}
     )

@@ -14,7 +14,7 @@ from weighbridge.model.delivery import Category, ProviderRateLimitError, Provide
 from weighbridge.testing._google_oauth import FakeGoogle
 from weighbridge.testing._server import Fault
 
-# A site changes over with the credentials that it has.
+# A site that changes the provider keeps its credentials.
 CHANGED_OVER = replace(GOOGLE_DATAMANAGER, credentials=GOOGLE_ADS.credentials)
 
 
@@ -36,7 +36,7 @@ def case(request: pytest.FixtureRequest) -> Case:
         ({"refresh_token": "a\nb"}, "CREDENTIALS", "'refresh_token'"),
     ],
 )
-async def test_credentials_that_are_no_good_fail_every_row_with_a_sentence(
+async def test_invalid_credentials_fail_every_row_with_a_message(
     fake: FakeGoogle,
     provider: Provider,
     case: Case,
@@ -86,7 +86,7 @@ async def test_a_token_that_expired_early_is_renewed_once(
     assert fake.tokens_given == 2
 
 
-async def test_a_token_that_is_refused_twice_is_a_want_of_access(
+async def test_a_token_that_is_refused_twice_is_reported_as_refused_access(
     fake: FakeGoogle, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     await provider.send(case.batch(fake, 1), http)
@@ -98,7 +98,7 @@ async def test_a_token_that_is_refused_twice_is_a_want_of_access(
     assert [call.path == "/token" for call in list(fake.calls)[before:]] == [False, True, False]
 
 
-async def test_a_token_that_was_revoked_meanwhile_is_a_want_of_access(
+async def test_a_token_that_was_revoked_is_reported_as_refused_access(
     fake: FakeGoogle, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     await provider.send(case.batch(fake), http)
@@ -119,7 +119,7 @@ async def test_a_token_that_was_revoked_meanwhile_is_a_want_of_access(
     ],
     ids=["500", "429", "cut", "page"],
 )
-async def test_trouble_with_the_token_is_passing(
+async def test_a_failure_of_the_token_request_is_temporary(
     fake: FakeGoogle,
     provider: Provider,
     case: Case,
@@ -133,7 +133,7 @@ async def test_trouble_with_the_token_is_passing(
     assert {each.verdict for each in await provider.send(case.batch(fake), http)} == {Verdict.COMPLETED}
 
 
-async def test_the_provider_shows_no_token(
+async def test_the_repr_of_the_provider_has_no_token(
     fake: FakeGoogle, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     await provider.send(case.batch(fake), http)

@@ -1,4 +1,4 @@
-"""What is Meta's own."""
+"""Behaviour that only Meta has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def meta(fake: FakeMeta) -> MetaCapi:
 
 
 def saying(fake: FakeMeta, status: int, headers: dict[str, str] | None = None, **error: Any) -> None:
-    """The next request meets this error."""
+    """The next request gets this error."""
     fake.error = lambda call, _: Reply(status, {"error": error}, headers or {})  # type: ignore[method-assign]
     fake.script(Fault.status(status))
 
@@ -41,7 +41,7 @@ async def test_an_event_is_as_documented(fake: FakeMeta, meta: MetaCapi, http: h
 
     (call,) = fake.calls
     assert call.path == "/v25.0/1234567890/events"
-    assert call.query == {}  # an address is logged by everybody
+    assert call.query == {}  # URLs are written to logs
     assert call.body["access_token"] == "TOKENcanaryEAAB"
     assert "test_event_code" not in call.body
     assert row.clicked_at is not None
@@ -75,7 +75,7 @@ async def test_a_site_names_its_event_and_where_it_happened(
 
 
 @pytest.mark.parametrize("wrong", [{"action_source": "website"}, {"dataset_id": "12a"}], ids=str)
-async def test_credentials_that_meta_would_not_take_are_refused(
+async def test_credentials_that_meta_would_refuse_are_refused(
     fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient, wrong: dict[str, str]
 ) -> None:
     (outcome,) = await meta.send(META.batch(fake, 1, credentials=wrong), http)
@@ -84,7 +84,7 @@ async def test_credentials_that_meta_would_not_take_are_refused(
     assert list(fake.calls) == []
 
 
-async def test_rows_that_would_spoil_the_request_are_not_sent(
+async def test_rows_that_would_fail_the_whole_request_are_not_sent(
     fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient
 ) -> None:
     rows = [
@@ -105,7 +105,7 @@ async def test_rows_that_would_spoil_the_request_are_not_sent(
     assert "fbc" not in fake.calls[0].body["data"][1]["user_data"]
 
 
-async def test_rows_that_are_not_sent_are_settled_even_if_the_line_is_cut(
+async def test_rows_that_are_not_sent_are_settled_even_if_the_connection_breaks(
     fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient
 ) -> None:
     fake.script(Fault.cut())
@@ -129,7 +129,7 @@ async def test_rows_that_are_not_sent_are_refused_even_if_the_others_meet_a_rate
 
 
 @pytest.mark.parametrize("code", [4, 17, 32, 613, 80004])
-async def test_its_rate_limits_come_as_a_400(
+async def test_meta_rate_limits_have_status_400(
     fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient, code: int
 ) -> None:
     use = '{"1234567890": [{"type": "ads_management", "estimated_time_to_regain_access": 19}]}'
@@ -143,7 +143,7 @@ async def test_its_rate_limits_come_as_a_400(
 @pytest.mark.parametrize(
     "use", ["{}", "[]", "x", '{"1": [3]}', '{"1": [{"estimated_time_to_regain_access": "x"}]}']
 )
-async def test_a_rate_limit_that_does_not_say_how_long_is_one_all_the_same(
+async def test_a_rate_limit_without_a_duration_is_still_a_rate_limit(
     fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient, use: str
 ) -> None:
     saying(fake, 400, {"x-business-use-case-usage": use}, code=4, message="Too many calls")
@@ -155,7 +155,7 @@ async def test_a_rate_limit_that_does_not_say_how_long_is_one_all_the_same(
 @pytest.mark.parametrize(
     "error", [{"code": 1}, {"code": 2}, {"code": 100, "is_transient": True}], ids=["1", "2", "is_transient"]
 )
-async def test_its_own_troubles_come_as_a_400_too(
+async def test_temporary_failures_of_meta_have_status_400(
     fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient, error: dict[str, Any]
 ) -> None:
     saying(fake, 400, **error)
@@ -165,7 +165,7 @@ async def test_its_own_troubles_come_as_a_400_too(
 
 @pytest.mark.parametrize("error", [{"code": 190}, {"code": 102}, {"code": 10}, {"code": 200}, {"code": 299},
                                    {"code": 100, "error_subcode": 33}], ids=str)  # fmt: skip
-async def test_a_token_or_dataset_that_is_no_good_is_not_looked_for_in_the_rows(
+async def test_an_invalid_token_or_dataset_starts_no_bisection(
     fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient, error: dict[str, int]
 ) -> None:
     saying(fake, 400, **error)
@@ -174,7 +174,7 @@ async def test_a_token_or_dataset_that_is_no_good_is_not_looked_for_in_the_rows(
     assert len(fake.calls) == 1
 
 
-async def test_a_wrong_token_is_said_to_be_one(http: httpx.AsyncClient) -> None:
+async def test_a_wrong_token_is_named_in_the_error(http: httpx.AsyncClient) -> None:
     with FakeMeta(tokens={"another"}) as fake:
         (outcome,) = await MetaCapi(base_url=fake.url).send(META.batch(fake, 1), http)
     assert (outcome.code, outcome.category) == ("190", Category.AUTH)
@@ -186,7 +186,7 @@ async def test_a_wrong_token_is_said_to_be_one(http: httpx.AsyncClient) -> None:
     [{}, {"events_received": 2, "fbtrace_id": "A1"}, {"events_received": 3}, {"events_received": "3"}],
     ids=str,
 )
-async def test_an_answer_without_proof_for_every_event_is_no_success(
+async def test_a_response_without_proof_for_every_event_is_no_success(
     fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient, body: dict[str, Any]
 ) -> None:
     def answer(call: ReceivedRequest) -> Reply:
@@ -208,7 +208,7 @@ async def test_the_bad_rows_of_a_full_batch_are_found_in_few_requests(
     assert len(fake.calls) < 45
 
 
-async def test_a_dry_run_sends_one_made_up_event_as_meta_keeps_test_events(
+async def test_a_dry_run_sends_one_sample_event_because_meta_stores_test_events(
     fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient
 ) -> None:
     rows = [META.row(0), META.row(1, value=None)]
@@ -221,7 +221,7 @@ async def test_a_dry_run_sends_one_made_up_event_as_meta_keeps_test_events(
     assert rows[0].click_id not in call.raw.decode()
 
 
-async def test_a_dry_run_without_a_test_event_code_says_so(
+async def test_a_dry_run_without_a_test_event_code_reports_it(
     fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient
 ) -> None:
     batch = META.batch(fake, dry_run=True, credentials={"test_event_code": None})

@@ -1,4 +1,4 @@
-"""What is TikTok's own."""
+"""Behaviour that only TikTok has."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_pixels_events_are_web_events(
         ({"event_source": "app"}, "event_source"),
     ],
 )
-async def test_credentials_that_tiktok_would_not_take_are_refused(
+async def test_credentials_that_tiktok_would_refuse_are_refused(
     fake: FakeTikTok, tiktok: TikTokEvents, http: httpx.AsyncClient, wrong: dict[str, str], named: str
 ) -> None:
     (outcome,) = await tiktok.send(TIKTOK.batch(fake, 1, credentials=wrong), http)
@@ -104,7 +104,7 @@ async def test_20001_without_failed_events_is_a_success(
     assert {outcome.verdict for outcome in outcomes} == {Verdict.COMPLETED}
 
 
-async def test_events_that_a_partial_success_left_out_are_found(http: httpx.AsyncClient) -> None:
+async def test_events_missing_from_a_partial_success_are_found(http: httpx.AsyncClient) -> None:
     with FakeTikTok(partly=True) as fake:
         fake.refuse("order-5", "ttclid")
         outcomes = await TikTokEvents(base_url=fake.url).send(TIKTOK.batch(fake, 8), http)
@@ -114,7 +114,7 @@ async def test_events_that_a_partial_success_left_out_are_found(http: httpx.Asyn
 
 
 @pytest.mark.parametrize("code", [40001, 40101, 40102, 40104, 40105, 40110])
-async def test_200_with_a_code_of_access_fails_all_at_once(
+async def test_200_with_an_access_code_fails_all_rows_at_once(
     fake: FakeTikTok, tiktok: TikTokEvents, http: httpx.AsyncClient, code: int
 ) -> None:
     fake.say(code)
@@ -126,7 +126,7 @@ async def test_200_with_a_code_of_access_fails_all_at_once(
 
 
 @pytest.mark.parametrize("code", [40002, 40007, 40900])
-async def test_200_with_a_code_of_refusal_fails(
+async def test_200_with_a_refusal_code_fails(
     fake: FakeTikTok, tiktok: TikTokEvents, http: httpx.AsyncClient, code: int
 ) -> None:
     fake.say(code)
@@ -147,7 +147,7 @@ async def test_200_with_the_throttling_code_is_a_rate_limit(
 
 
 @pytest.mark.parametrize("code", [40700, 50000, 50002, 51010, 60001, 7, -1])
-async def test_200_with_a_code_of_trouble_passes(
+async def test_200_with_a_temporary_code_is_retried(
     fake: FakeTikTok, tiktok: TikTokEvents, http: httpx.AsyncClient, code: int
 ) -> None:
     fake.say(code)
@@ -159,7 +159,7 @@ async def test_200_with_a_code_of_trouble_passes(
 @pytest.mark.parametrize(
     "body", [{}, {"code": "0", "request_id": "R"}, {"code": 0}, {"code": 0, "request_id": ""}]
 )
-async def test_an_answer_without_code_or_proof_is_no_success(
+async def test_a_response_without_code_or_proof_is_no_success(
     fake: FakeTikTok, tiktok: TikTokEvents, http: httpx.AsyncClient, body: dict[str, object]
 ) -> None:
     fake.answer = lambda call: Reply(200, body)  # type: ignore[method-assign]
@@ -167,7 +167,7 @@ async def test_an_answer_without_code_or_proof_is_no_success(
         await tiktok.send(TIKTOK.batch(fake), http)
 
 
-async def test_a_dry_run_sends_one_made_up_event(
+async def test_a_dry_run_sends_one_sample_event(
     fake: FakeTikTok, tiktok: TikTokEvents, http: httpx.AsyncClient
 ) -> None:
     outcomes = await tiktok.send(TIKTOK.batch(fake, dry_run=True), http)
@@ -177,7 +177,7 @@ async def test_a_dry_run_sends_one_made_up_event(
     assert "CLICK" not in call.raw.decode()
 
 
-async def test_a_dry_run_without_a_test_event_code_says_so(
+async def test_a_dry_run_without_a_test_event_code_reports_it(
     fake: FakeTikTok, tiktok: TikTokEvents, http: httpx.AsyncClient
 ) -> None:
     outcomes = await tiktok.send(

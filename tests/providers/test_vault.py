@@ -1,4 +1,4 @@
-"""The vault: what it gives back, to whom it gives nothing, and that nothing of it is ever to be seen."""
+"""The vault: decryption, refusal of foreign rows, and no secret in any output."""
 
 from __future__ import annotations
 
@@ -38,23 +38,25 @@ def opened(
     return dict(vault.unseal(site, provider, sealed))
 
 
-# What it gives back -----------------------------------------------------------------------------------------
+# Encryption and decryption ----------------------------------------------------------------------------------
 
 
-# Surrogates too: credentials come out of JSON, which may have them.
+# Surrogates too: credentials are read from JSON, which may contain them.
 @given(
     st.dictionaries(st.text(st.characters()), st.text(st.characters()), max_size=6),
     st.uuids(),
     st.text(st.characters(exclude_categories=["Cs"])),
     st.integers(0, 2**31),
 )
-def test_what_was_sealed_is_unsealed(values: dict[str, str], site: UUID, provider: str, version: int) -> None:
+def test_encrypted_credentials_are_decrypted(
+    values: dict[str, str], site: UUID, provider: str, version: int
+) -> None:
     sealed = VAULT.seal(site, provider, values, version)
     assert sealed.version == version
     assert opened(sealed, site, provider) == values
 
 
-def test_it_is_aes_256_gcm_as_others_know_it() -> None:
+def test_the_encryption_is_standard_aes_256_gcm() -> None:
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     plain, tag = SEALED.ciphertext[:-16], SEALED.ciphertext[-16:]
@@ -66,24 +68,24 @@ def test_it_is_aes_256_gcm_as_others_know_it() -> None:
     assert json.loads(decryptor.update(plain) + decryptor.finalize()) == VALUES
 
 
-def test_the_same_credentials_never_look_the_same_twice() -> None:
+def test_the_same_credentials_never_have_the_same_ciphertext() -> None:
     many = [VAULT.seal(SITE, "google_ads", VALUES, 1) for _ in range(500)]
     assert len({sealed.nonce for sealed in many}) == len({sealed.ciphertext for sealed in many}) == 500
 
 
 @pytest.mark.parametrize("value", [7, None, b"bytes", ["a list"]])
-def test_only_words_are_sealed_and_the_complaint_shows_the_name_alone(value: object) -> None:
+def test_only_strings_are_encrypted_and_the_error_has_only_the_name(value: object) -> None:
     with pytest.raises(TypeError, match="'client_id'") as raised:
         VAULT.seal(SITE, "google_ads", {"token": CANARY, "client_id": value}, 1)  # type: ignore[dict-item]
     assert CANARY not in everything_about(raised.value, since="seal")
 
 
-# Whose it is ------------------------------------------------------------------------------------------------
+# Site, provider and version of a row ------------------------------------------------------------------------
 
 
 @given(st.data())
-def test_a_row_opens_for_nobody_but_its_site_provider_and_version(data: st.DataObject) -> None:
-    # Providers that would be another's if the three were only put one behind the other.
+def test_a_row_is_decrypted_only_for_its_site_provider_and_version(data: st.DataObject) -> None:
+    # Names that would be ambiguous if the three values were only concatenated.
     providers = st.sampled_from(
         ["a", "a|1", "a|1|1", "|a", "a|", "", f"{SITE}|a", "google_ads", "google_ads|1"]
     )
@@ -101,7 +103,7 @@ def test_a_row_opens_for_nobody_but_its_site_provider_and_version(data: st.DataO
 @pytest.mark.parametrize(
     ("site", "provider", "version"), [(OTHER, "google_ads", 1), (SITE, "webhook", 1), (SITE, "google_ads", 2)]
 )
-def test_a_moved_row_says_so(site: UUID, provider: str, version: int) -> None:
+def test_the_error_of_a_copied_row_names_the_cause(site: UUID, provider: str, version: int) -> None:
     with pytest.raises(
         Tampered, match=f"site {site} for {provider}.*version {version}.*altered, or belongs to another"
     ):
@@ -109,7 +111,7 @@ def test_a_moved_row_says_so(site: UUID, provider: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("part", ["nonce", "ciphertext"])
-def test_a_single_altered_bit_anywhere_is_found(part: str) -> None:
+def test_a_single_changed_bit_is_detected(part: str) -> None:
     whole = getattr(SEALED, part)
     for place in range(len(whole)):
         for bit in range(8):
@@ -120,7 +122,7 @@ def test_a_single_altered_bit_anywhere_is_found(part: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["nonce", "ciphertext"])
-def test_a_shortened_or_lengthened_row_is_found(part: str) -> None:
+def test_a_shortened_or_lengthened_row_is_detected(part: str) -> None:
     whole = getattr(SEALED, part)
     for cut in [whole[:n] for n in range(len(whole))] + [whole + b"\0", whole * 20]:
         with pytest.raises(Tampered):
@@ -151,7 +153,7 @@ def test_the_first_key_encrypts_and_all_decrypt(between: str) -> None:
     assert opened(SEALED, vault=both) == VALUES
 
 
-def test_a_key_that_stands_there_twice_is_one() -> None:
+def test_a_key_that_is_listed_twice_counts_once() -> None:
     assert Vault.open(f"{OLD},{OLD}").key_ids == VAULT.key_ids
 
 
@@ -166,10 +168,10 @@ def test_keys_rotate_old_then_both_then_new_alone() -> None:
     with pytest.raises(UnknownKey):
         opened(rotated)
     with pytest.raises(Tampered):
-        both.reseal(OTHER, "google_ads", SEALED)  # rotation is no way to launder a row
+        both.reseal(OTHER, "google_ads", SEALED)  # rotation must not make a tampered row valid
 
 
-def test_an_unknown_key_is_named_with_what_to_do() -> None:
+def test_the_error_of_an_unknown_key_has_a_hint() -> None:
     new = Vault.open(NEW)
     with pytest.raises(UnknownKey) as raised:
         opened(SEALED, vault=new)
@@ -182,7 +184,7 @@ def test_an_unknown_key_is_named_with_what_to_do() -> None:
     )
 
 
-def test_a_new_key_is_a_key_and_another_each_time() -> None:
+def test_every_new_key_is_valid_and_different() -> None:
     keys = {new_key() for _ in range(100)}
     assert len(keys) == 100
     assert {len(base64.b64decode(key, validate=True)) for key in keys} == {32}
@@ -204,7 +206,9 @@ WRONG: dict[str, tuple[str | None, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_key_says_which_variable_and_how_to_make_one_and_never_shows_it(case: str) -> None:
+def test_the_error_of_a_wrong_key_names_the_variable_and_the_command_and_never_shows_the_key(
+    case: str,
+) -> None:
     text, got = WRONG[case]
     with pytest.raises(ConfigError) as raised:
         Vault.open(text)
@@ -220,11 +224,11 @@ def test_a_wrong_key_says_which_variable_and_how_to_make_one_and_never_shows_it(
     assert repr(CANARY.encode()) not in shown
 
 
-# Nothing is to be seen --------------------------------------------------------------------------------------
+# No secret in output ----------------------------------------------------------------------------------------
 
 
 def everything_about(error: BaseException, since: str) -> str:
-    """All that an error could give away, also to one who prints the locals of its frames, from a function on."""
+    """All text that an error could disclose, including the locals of its frames, from a given function on."""
     told = [repr(error), str(error), repr(error.args), repr(vars(error))]
     while error is not None:
         assert error.__context__ is None  # hidden by `from None` is still carried
@@ -244,14 +248,14 @@ def _unknown() -> None:
 
 
 @pytest.mark.parametrize("trouble", [_moved, _unknown])
-def test_an_error_gives_away_neither_keys_nor_credentials(trouble: Callable[[], None]) -> None:
+def test_an_error_contains_neither_keys_nor_credentials(trouble: Callable[[], None]) -> None:
     with pytest.raises(VaultError) as raised:
         trouble()
     shown = everything_about(raised.value, since="unseal")
     assert not [secret for secret in (CANARY, OLD, NEW) if secret in shown]
 
 
-def test_a_vault_and_what_comes_out_of_it_show_themselves_to_nobody() -> None:
+def test_the_repr_of_a_vault_and_of_credentials_shows_no_secret() -> None:
     credentials = VAULT.unseal(SITE, "google_ads", SEALED)
     assert isinstance(credentials, Credentials)
     assert credentials["refresh_token"] == CANARY
@@ -268,7 +272,7 @@ def test_a_vault_and_what_comes_out_of_it_show_themselves_to_nobody() -> None:
     assert CANARY.encode() not in pickle.dumps(SEALED)
 
 
-def test_no_log_line_has_a_secret_in_it(lines: Lines) -> None:  # noqa: F811
+def test_no_log_line_contains_a_secret(lines: Lines) -> None:  # noqa: F811
     credentials = VAULT.unseal(SITE, "google_ads", SEALED)
     log = structlog.get_logger()
     log.warning("told", vault=VAULT, credentials=credentials, sealed=SEALED, nested={"deep": [credentials]})
@@ -285,7 +289,7 @@ def test_no_log_line_has_a_secret_in_it(lines: Lines) -> None:  # noqa: F811
     assert not [secret for secret in (CANARY, OLD, NEW) if secret in lines.text]
 
 
-def test_a_row_in_the_database_has_no_secret_in_it() -> None:
+def test_a_row_in_the_database_contains_no_secret() -> None:
     for _ in range(50):
         values = {f"name-{uuid4()}": os.urandom(12).hex()}
         sealed = VAULT.seal(SITE, "webhook", values, 1)

@@ -1,4 +1,4 @@
-"""What is a webhook's own: signatures, one message per conversion, and where it may go."""
+"""Behaviour that only webhooks have: signatures, one message per conversion, and the allowed URLs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture(autouse=True)
 def right_now() -> None:
-    """The package that verifies looks at the machine's clock, and takes nothing older than five minutes."""
+    """The verifying package uses the machine's clock, and accepts no message older than five minutes."""
     global NOW
     NOW = datetime.now(UTC)
 
@@ -97,7 +97,7 @@ async def test_two_sites_with_the_same_order_id_are_two_messages(
     assert fake.accepted == {"order-0": 2}
 
 
-async def test_while_a_secret_is_changed_both_sign(
+async def test_during_a_change_of_secret_both_secrets_sign(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient
 ) -> None:
     secrets = f"{SECRET} {OLD}"
@@ -127,7 +127,7 @@ async def test_a_message_that_is_too_old_is_refused_by_the_fake(
 @pytest.mark.parametrize(
     "secret", ["whsec_canary!", "whsec_AAAA", "whsec_c2hvcnQ=", f"{SECRET} whsec_§canary", "hunter2"]
 )
-async def test_a_secret_that_is_none_is_refused_and_not_repeated(
+async def test_an_invalid_secret_is_refused_and_not_repeated(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient, secret: str
 ) -> None:
     (outcome,) = await webhook.send(WEBHOOK.batch(fake, 1, credentials={"secret": secret}), http)
@@ -138,7 +138,7 @@ async def test_a_secret_that_is_none_is_refused_and_not_repeated(
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
-async def test_any_2xx_is_done_whatever_the_body(
+async def test_any_2xx_is_a_success_whatever_the_body(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient, status: int
 ) -> None:
     fake.error = lambda call, status: Reply(status, b"<html>thanks</html>" if status != 204 else None)  # type: ignore[method-assign]
@@ -147,7 +147,7 @@ async def test_any_2xx_is_done_whatever_the_body(
     assert outcome.verdict is Verdict.COMPLETED
 
 
-async def test_an_endpoint_that_is_gone_gets_no_more(
+async def test_an_endpoint_that_answers_410_gets_no_more_messages(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient
 ) -> None:
     fake.script(*[Fault.status(410)] * 20)
@@ -160,7 +160,7 @@ async def test_an_endpoint_that_is_gone_gets_no_more(
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, "HTTP_404"), (422, "HTTP_422"), (413, "HTTP_413")])
-async def test_other_refusals_fail_for_good(
+async def test_other_refusals_fail_permanently(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient, status: int, code: str
 ) -> None:
     fake.script(Fault.status(status))
@@ -169,7 +169,7 @@ async def test_other_refusals_fail_for_good(
 
 
 @pytest.mark.parametrize("status", [301, 308])
-async def test_an_endpoint_that_has_moved_for_good_fails_and_is_not_followed(
+async def test_a_permanent_redirect_fails_and_is_not_followed(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient, status: int
 ) -> None:
     fake.error = lambda call, status: Reply(status, {}, {"location": f"{fake.url}/elsewhere"})  # type: ignore[method-assign]
@@ -180,7 +180,7 @@ async def test_an_endpoint_that_has_moved_for_good_fails_and_is_not_followed(
 
 
 @pytest.mark.parametrize("status", [302, 307, 408])
-async def test_a_passing_detour_is_tried_again(
+async def test_a_temporary_redirect_is_retried(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient, status: int
 ) -> None:
     fake.script(Fault.status(status))
@@ -188,7 +188,7 @@ async def test_a_passing_detour_is_tried_again(
         await webhook.send(WEBHOOK.batch(fake, 1, now=NOW), http)
 
 
-async def test_a_message_that_came_to_nothing_leaves_the_others_done(
+async def test_a_failed_message_does_not_affect_the_others(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient
 ) -> None:
     fake.script(Fault.status(500))
@@ -209,29 +209,32 @@ async def test_a_rate_limit_ends_the_round(
     assert len(fake.calls) == AT_ONCE
 
 
-async def test_a_dead_endpoint_does_not_hold_a_whole_batch_up(
+async def test_an_unreachable_endpoint_does_not_delay_a_whole_batch(
     fake: FakeWebhook, webhook: Webhook, hasty: httpx.AsyncClient
 ) -> None:
     fake.script(*[Fault.hang()] * 40)
     outcomes = await webhook.send(WEBHOOK.batch(fake, 40, now=NOW), hasty)
     assert {(each.verdict, each.code) for each in outcomes} == {(Verdict.RETRY, "TIMEOUT")}
     sent = [each.counts for each in outcomes].count(True)
-    assert MAX_FAILED_MESSAGES <= sent < AT_ONCE + MAX_FAILED_MESSAGES  # those on the way when it was clear
+    assert MAX_FAILED_MESSAGES <= sent < AT_ONCE + MAX_FAILED_MESSAGES  # the messages in flight at that time
     assert len(fake.calls) <= sent
 
 
-async def test_no_further_message_is_begun_that_would_outlast_the_call(
+async def test_no_message_is_started_that_would_exceed_the_time_of_the_call(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient
 ) -> None:
     outcomes = await webhook.send(WEBHOOK.batch(fake, 20, now=NOW, deadline=monotonic()), http)
-    assert (outcomes[0].verdict, outcomes[0].counts) == (Verdict.COMPLETED, True)  # one is always begun
+    assert (outcomes[0].verdict, outcomes[0].counts) == (
+        Verdict.COMPLETED,
+        True,
+    )  # one message is always started
     assert {(each.verdict, each.code, each.counts) for each in outcomes[1:]} == {
         (Verdict.RETRY, "NOT_SENT", False)
     }
     assert fake.accepted == {"order-0": 1}
 
 
-async def test_all_messages_are_begun_while_there_is_time(
+async def test_all_messages_are_started_while_there_is_time(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient
 ) -> None:
     outcomes = await webhook.send(WEBHOOK.batch(fake, 20, now=NOW, deadline=monotonic() + 600), http)
@@ -239,7 +242,7 @@ async def test_all_messages_are_begun_while_there_is_time(
 
 
 @pytest.mark.parametrize("packed", [False, True])
-async def test_what_a_receiver_says_at_length_is_not_read(
+async def test_a_long_response_of_a_receiver_is_not_read(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient, packed: bool
 ) -> None:
     said = gzip.compress(bytes(1 << 20)) if packed else bytes(1 << 20)
@@ -257,7 +260,7 @@ def test_a_full_batch_of_slow_messages_ends_before_the_lease() -> None:
     assert rounds * settings["provider_seconds"].default < lease * 0.75
 
 
-async def test_a_dry_run_sends_nothing_and_says_so(
+async def test_a_dry_run_sends_nothing_and_reports_it(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient
 ) -> None:
     outcomes = await webhook.send(WEBHOOK.batch(fake, dry_run=True), http)
@@ -265,7 +268,7 @@ async def test_a_dry_run_sends_nothing_and_says_so(
     assert list(fake.calls) == []
 
 
-# Where it may go --------------------------------------------------------------------------------------------
+# Allowed URLs -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -280,7 +283,7 @@ async def test_a_dry_run_sends_nothing_and_says_so(
         "http://example.com:canary/",
     ],
 )
-async def test_an_address_that_is_none_is_refused_and_not_repeated(
+async def test_an_invalid_url_is_refused_and_not_repeated(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient, url: str
 ) -> None:
     (outcome,) = await webhook.send(WEBHOOK.batch(fake, 1, credentials={"url": url}), http)
@@ -296,7 +299,7 @@ async def test_an_address_that_is_none_is_refused_and_not_repeated(
      "[::ffff:0:127.0.0.1]", "[::127.0.0.1]", "[::8.8.8.8]", "[64:ff9b::127.0.0.1]", "[64:ff9b::8.8.8.8]",
      "[64:ff9b:1::1]", "[2002:7f00:1::]", "2130706433", "0x7f000001", "127.1"],
 )  # fmt: skip
-async def test_an_address_of_our_own_network_is_refused(
+async def test_an_address_in_a_private_network_is_refused(
     fake: FakeWebhook, http: httpx.AsyncClient, host: str
 ) -> None:
     url = f"http://{host}:{fake.url.rpartition(':')[2]}/"
@@ -307,7 +310,7 @@ async def test_an_address_of_our_own_network_is_refused(
     assert list(fake.calls) == []
 
 
-async def test_a_host_that_is_allowed_by_name_is_reached_and_no_other(
+async def test_only_a_host_that_is_allowed_by_name_is_reached(
     fake: FakeWebhook, http: httpx.AsyncClient
 ) -> None:
     webhook = Webhook(allow_private={"127.0.0.1"})
@@ -318,11 +321,11 @@ async def test_a_host_that_is_allowed_by_name_is_reached_and_no_other(
     assert refused.code == "PRIVATE_ADDRESS"
 
 
-async def test_a_name_that_means_something_else_when_it_is_connected_to_is_refused(
+async def test_a_host_name_that_resolves_differently_at_connection_time_is_refused(
     fake: FakeWebhook, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def public(host: str) -> bool:
-        return True  # as it was when it was looked up
+        return True  # as at the first lookup
 
     monkeypatch.setattr(addresses, "is_public", public)
     (outcome,) = await Webhook().send(WEBHOOK.batch(fake, 1, now=NOW), http)
@@ -337,7 +340,7 @@ async def test_a_public_address_is_not_refused(http: httpx.AsyncClient) -> None:
     assert not await addresses.is_public("224.0.0.1")
 
 
-async def test_a_name_that_nobody_knows_is_passing_trouble(
+async def test_an_unknown_host_name_is_a_temporary_failure(
     fake: FakeWebhook, http: httpx.AsyncClient
 ) -> None:
     batch = WEBHOOK.batch(fake, credentials={"url": "https://canary.invalid/"})
@@ -346,7 +349,9 @@ async def test_a_name_that_nobody_knows_is_passing_trouble(
     assert "canary" not in str(raised.value)
 
 
-async def test_an_operator_can_send_everything_elsewhere(fake: FakeWebhook, http: httpx.AsyncClient) -> None:
+async def test_an_operator_can_send_all_messages_to_another_url(
+    fake: FakeWebhook, http: httpx.AsyncClient
+) -> None:
     batch = WEBHOOK.batch(fake, 1, now=NOW, credentials={"url": "https://example.com/"})
     (outcome,) = await Webhook(base_url=f"{fake.url}/all").send(batch, http)
     assert outcome.verdict is Verdict.COMPLETED
@@ -363,7 +368,7 @@ async def announce(fake: FakeWebhook, http: httpx.AsyncClient, **more: Any):  # 
     return await webhook.announce(http, credentials, "evt_7", "ingestion.complete", payload, NOW)
 
 
-async def test_an_event_is_announced_once_per_id(fake: FakeWebhook, http: httpx.AsyncClient) -> None:
+async def test_an_event_is_sent_once_per_id(fake: FakeWebhook, http: httpx.AsyncClient) -> None:
     for _ in range(2):
         outcome = await announce(fake, http, allow_private=True)
         assert (outcome.verdict, outcome.request_id) == (Verdict.COMPLETED, "evt_7")
@@ -374,7 +379,7 @@ async def test_an_event_is_announced_once_per_id(fake: FakeWebhook, http: httpx.
     assert fake.accepted == {"evt_7": 1}
 
 
-async def test_an_event_meets_the_same_rules(fake: FakeWebhook, http: httpx.AsyncClient) -> None:
+async def test_the_same_rules_apply_to_an_event(fake: FakeWebhook, http: httpx.AsyncClient) -> None:
     assert (await announce(fake, http)).code == "PRIVATE_ADDRESS"
     fake.script(Fault.status(503, retry_after=9))
     with pytest.raises(ProviderTransientError) as raised:

@@ -1,4 +1,4 @@
-"""What a file leaves open about a value is reported, or rejects the record."""
+"""An ambiguous value of a file is reported, or its record is rejected."""
 
 from __future__ import annotations
 

@@ -63,18 +63,14 @@ async def test_slots_are_kept_under_the_names_of_s4(make_slots: Make, backend: B
     }
 
 
-async def test_who_gets_no_slot_of_the_provider_keeps_none_of_the_site(
-    make_slots: Make, backend: Backend
-) -> None:
+async def test_a_group_without_a_provider_slot_keeps_no_site_slot(make_slots: Make, backend: Backend) -> None:
     slots = make_slots(2, 1)
     first = got(await slots.acquire([A]))
     assert pattern(await slots.acquire([GroupKey(SITES[1], GOOGLE), A])) == "--"
     assert backend.held() == {site_key(A): {first[0].token}, global_key(A): {first[0].token}}
 
 
-async def test_who_gets_no_slot_of_the_site_keeps_none_of_the_provider(
-    make_slots: Make, backend: Backend
-) -> None:
+async def test_a_group_without_a_site_slot_keeps_no_provider_slot(make_slots: Make, backend: Backend) -> None:
     slots = make_slots(1, 5)
     assert pattern(await slots.acquire([A, A, A, A])) == "+---"
     assert len(backend.held()[global_key(A)]) == 1
@@ -107,9 +103,7 @@ async def test_no_groups_need_no_slots(make_slots: Make) -> None:
 # Giving back ------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_given_back_is_there_for_those_who_come_in_its_turn(
-    make_slots: Make, backend: Backend
-) -> None:
+async def test_a_released_slot_can_be_acquired_in_the_same_turn(make_slots: Make, backend: Backend) -> None:
     slots = make_slots(1, 2)
     first = got(await slots.acquire([A, GroupKey(SITES[1], GOOGLE)]))
     held = await slots.acquire([A, GroupKey(SITES[2], GOOGLE), GroupKey(SITES[3], GOOGLE)], first)
@@ -119,9 +113,7 @@ async def test_what_is_given_back_is_there_for_those_who_come_in_its_turn(
     assert backend.held() == {}
 
 
-async def test_what_is_given_back_is_free_at_once_and_leaves_nothing(
-    make_slots: Make, backend: Backend
-) -> None:
+async def test_a_released_slot_is_free_at_once_and_leaves_nothing(make_slots: Make, backend: Backend) -> None:
     slots = make_slots()
     held = got(await slots.acquire([A, A]))
     await slots.release(held[:1])
@@ -131,7 +123,7 @@ async def test_what_is_given_back_is_free_at_once_and_leaves_nothing(
     assert backend.held() == {}
 
 
-async def test_giving_back_twice_frees_nobody_elses_slot(make_slots: Make) -> None:
+async def test_releasing_twice_does_not_free_the_slot_of_another_holder(make_slots: Make) -> None:
     mine, others = make_slots(), make_slots()
     first = got(await mine.acquire([A]))
     await mine.release(first)
@@ -141,7 +133,7 @@ async def test_giving_back_twice_frees_nobody_elses_slot(make_slots: Make) -> No
     assert pattern(await mine.acquire([A])) == "-"
 
 
-async def test_a_process_gives_back_what_another_took(make_slots: Make) -> None:
+async def test_a_process_can_release_the_slot_of_another_process(make_slots: Make) -> None:
     held = got(await make_slots().acquire([A, A]))
     others = make_slots()
     await others.release(held)
@@ -171,9 +163,7 @@ async def test_the_dead_free_the_slots_of_the_provider_too(make_slots: Make, bac
     assert pattern(await slots.acquire([GroupKey(site, GOOGLE) for site in SITES[9:13]])) == "+++-"
 
 
-async def test_one_who_comes_back_late_frees_only_what_was_its_own(
-    make_slots: Make, backend: Backend
-) -> None:
+async def test_a_late_holder_releases_only_its_own_slots(make_slots: Make, backend: Backend) -> None:
     late = make_slots(1, 10, SHORT)
     held = got(await late.acquire([A]))
     backend.lapse()
@@ -183,7 +173,9 @@ async def test_one_who_comes_back_late_frees_only_what_was_its_own(
     assert pattern(await slots.acquire([A])) == "-"
 
 
-async def test_a_shorter_lease_of_another_ends_nobody_elses(make_slots: Make, backend: Backend) -> None:
+async def test_a_shorter_lease_does_not_end_the_lease_of_another_holder(
+    make_slots: Make, backend: Backend
+) -> None:
     long, short = make_slots(2, 10), make_slots(2, 10, SHORT)
     await long.acquire([A])
     await short.acquire([A])
@@ -245,7 +237,9 @@ async def crowd(slots: Slots, watch: Watch, sites: Sequence[UUID], rounds: int, 
         await slots.release(held)
 
 
-async def test_limits_hold_among_many_at_once_and_nobody_is_stuck(make_slots: Make, backend: Backend) -> None:
+async def test_limits_hold_for_many_concurrent_callers_without_a_deadlock(
+    make_slots: Make, backend: Backend
+) -> None:
     watch = Watch()
     many = [make_slots(2, 5) for _ in range(16)]
     async with asyncio.timeout(60):
@@ -286,7 +280,7 @@ async def _in_process(backend: str, address: str, rounds: int, answers: Any) -> 
     answers.put(spans)
 
 
-async def test_limits_hold_among_processes(backend: Backend) -> None:
+async def test_limits_hold_across_processes(backend: Backend) -> None:
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     processes = [

@@ -1,4 +1,4 @@
-"""Slots against a model of them in a few lines of Python, on both backends: what is taken, given back, and left to end.
+"""Slots against a model of them in a few lines of Python, on both backends: slots acquired, released, and expired.
 
 Hypothesis plays several processes, lets time pass, and lets two of them ask at the same moment: then the answers must
 be those of one order or of the other. `make soak` plays much longer, and different games each time.

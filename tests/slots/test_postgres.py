@@ -1,4 +1,4 @@
-"""Slots in Postgres: locks, frozen and broken callers, and who may touch them."""
+"""Slots in Postgres: locks, frozen and broken callers, and access rights."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_one_who_froze_before_its_commit_is_cut_off_and_held_nobody_up_for
     assert len(query("SELECT FROM weighbridge.slots WHERE key = %s", (site_key(A),))) == 2
 
 
-async def test_others_keys_wait_for_nobody(slots: PostgresSlots, other: psycopg.Connection) -> None:
+async def test_calls_for_other_keys_do_not_wait(slots: PostgresSlots, other: psycopg.Connection) -> None:
     taken_by(other, A)
     async with asyncio.timeout(1):
         assert pattern(await slots.acquire([B])) == "+"

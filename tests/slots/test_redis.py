@@ -1,4 +1,4 @@
-"""Slots in Redis: its keys, times and outages. While nobody can say, nobody gets a slot, and nothing is raised."""
+"""Slots in Redis: its keys, times and outages. During an outage no slot is granted, and nothing is raised."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_key_lasts_as_long_as_its_longest_token(redis_server: RedisServe
     await short.close()
 
 
-async def test_what_is_over_is_purged_by_the_next_who_asks(
+async def test_expired_tokens_are_purged_by_the_next_caller(
     slots: RedisSlots, redis_server: RedisServer
 ) -> None:
     for key in (site_key(A), global_key(A)):
@@ -91,7 +91,7 @@ async def test_many_keys_are_one_command(slots: RedisSlots, redis_server: RedisS
 # Outages ----------------------------------------------------------------------------------------------------
 
 
-async def test_while_redis_is_gone_nobody_gets_a_slot_and_it_is_said_once(
+async def test_no_slot_is_granted_while_redis_is_unavailable_and_this_is_logged_once(
     slots: RedisSlots, redis_server: RedisServer, lines: Lines
 ) -> None:
     held = got(await slots.acquire([A]))
@@ -105,7 +105,7 @@ async def test_while_redis_is_gone_nobody_gets_a_slot_and_it_is_said_once(
     assert lines("slots.available") == []
 
 
-async def test_it_comes_back_by_itself_and_what_was_lost_holds_nobody_up(
+async def test_slots_recover_after_an_outage_and_lost_tokens_block_no_caller(
     slots: RedisSlots, redis_server: RedisServer, lines: Lines
 ) -> None:
     before = got(await slots.acquire([A, A]))
@@ -127,9 +127,7 @@ async def test_it_comes_back_by_itself_and_what_was_lost_holds_nobody_up(
     ]
 
 
-async def test_a_restart_that_nobody_noticed_costs_nobody_a_slot(
-    slots: RedisSlots, redis_server: RedisServer
-) -> None:
+async def test_an_unnoticed_restart_costs_no_slot(slots: RedisSlots, redis_server: RedisServer) -> None:
     await slots.acquire([A])
     redis_server.kill()
     redis_server.start()
@@ -165,7 +163,7 @@ async def test_a_call_whose_answer_was_lost_is_done_once_and_answered(
     assert lines() == []
 
 
-async def test_a_frozen_redis_is_not_waited_for_and_what_it_did_late_is_given_back(
+async def test_a_frozen_redis_times_out_and_its_late_slots_are_released(
     slots: RedisSlots, redis_server: RedisServer, lines: Lines
 ) -> None:
     held = got(await slots.acquire([A]))
@@ -199,7 +197,7 @@ async def test_nobody_waits_for_a_line_that_is_taken_and_never_answered(
     assert SECRET not in lines.text
 
 
-async def test_a_redis_that_answers_late_each_time_is_not_waited_for_each_time(
+async def test_a_slow_redis_does_not_delay_every_call(
     open_slots: Callable[..., RedisSlots],
 ) -> None:
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -216,7 +214,7 @@ async def test_a_redis_that_answers_late_each_time_is_not_waited_for_each_time(
         await slots.close()
 
 
-async def test_answers_that_are_not_redis_are_no_slots(
+async def test_responses_that_are_not_from_redis_grant_no_slot(
     open_slots: Callable[..., RedisSlots], lines: Lines
 ) -> None:
     async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -233,7 +231,7 @@ async def test_answers_that_are_not_redis_are_no_slots(
 
 
 @pytest.mark.parametrize("password", [f"{SECRET}-wrong", ""])
-async def test_a_wrong_password_is_an_outage_that_says_so_and_does_not_show_it(
+async def test_a_wrong_password_is_reported_as_an_outage_without_the_password(
     password: str, tmp_path: Path, open_slots: Callable[..., RedisSlots], lines: Lines
 ) -> None:
     with RedisServer(tmp_path / "closed", password=SECRET) as server:
@@ -250,7 +248,7 @@ async def test_a_wrong_password_is_an_outage_that_says_so_and_does_not_show_it(
         assert pattern(await open_slots(server.url).acquire([A])) == "+"
 
 
-async def test_an_error_of_redis_gives_nobody_a_slot_and_takes_none(
+async def test_an_error_of_redis_grants_and_takes_no_slot(
     slots: RedisSlots, redis_server: RedisServer, lines: Lines
 ) -> None:
     redis_server("SET", global_key(A), "not ours")
@@ -269,9 +267,7 @@ async def test_a_cluster_is_recognised_as_what_it_is(
     assert lines("slots.unavailable")[0]["reason"] == "it is a Redis Cluster; expected one server"
 
 
-async def test_a_replica_gives_nobody_a_slot(
-    redis_server: RedisServer, slots: RedisSlots, lines: Lines
-) -> None:
+async def test_a_replica_grants_no_slot(redis_server: RedisServer, slots: RedisSlots, lines: Lines) -> None:
     redis_server("REPLICAOF", "127.0.0.1", "1")
     assert await slots.acquire([A]) == [None]
     assert lines("slots.unavailable")[0]["reason"] == "it is a read-only replica"

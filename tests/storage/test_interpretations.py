@@ -1,4 +1,4 @@
-"""Interpretations: stored files that are read again at somebody's request, counted and limited by user."""
+"""Interpretations: stored files that a user has read again, counted and limited by user."""
 
 # ruff: noqa: F811 (fixtures are imported, then asked for by name)
 
@@ -55,7 +55,7 @@ async def test_it_010_interpretation_quota_enforcement(
     assert query("SELECT interpretation_count_month FROM storage_usage WHERE user_id = %s", (user,)) == [(1,)]
 
 
-async def test_of_many_retries_at_once_exactly_as_many_go_through_as_are_left(
+async def test_concurrent_retries_are_granted_exactly_up_to_the_limit(
     app: App,
     client: httpx.AsyncClient,
     key: dict[str, str],
@@ -105,7 +105,7 @@ async def test_a_retry_that_is_refused_for_another_reason_does_not_count(
     assert query("SELECT FROM storage_usage") == []
 
 
-async def test_the_failed_files_of_a_project_are_opened_all_or_none(
+async def test_either_all_or_no_failed_files_of_a_project_are_reopened(
     app: App,
     client: httpx.AsyncClient,
     key: dict[str, str],

@@ -1,4 +1,4 @@
-"""FU-136: what may be stored, decided before the bytes come, and never passed by many at once."""
+"""FU-136: the quota is checked before the bytes are received, and concurrent uploads never exceed it."""
 
 # ruff: noqa: F811 (fixtures are imported, then asked for by name)
 
@@ -61,7 +61,7 @@ def counted(name: str) -> float:
 # Before the bytes are accepted -------------------------------------------------------------------------------
 
 
-async def test_what_fits_exactly_goes_through_and_a_byte_more_does_not(
+async def test_a_file_that_fits_exactly_is_accepted_and_a_byte_more_is_refused(
     limited: Limited, checked: Checked
 ) -> None:
     ctx = limited(workspace=Allowance(month=1000))
@@ -76,12 +76,12 @@ async def test_what_fits_exactly_goes_through_and_a_byte_more_does_not(
     await quota.reserve(ctx, checked, 600, uuid4())
 
 
-async def test_without_a_limit_nothing_is_set_aside(ctx: Context, checked: Checked, query: Any) -> None:
+async def test_without_a_limit_nothing_is_reserved(ctx: Context, checked: Checked, query: Any) -> None:
     await quota.reserve(ctx, checked, 10**15, uuid4())
     assert query("SELECT FROM weighbridge.storage_reservations") == []
 
 
-async def test_a_grant_that_asks_again_has_what_it_asked_for_last(
+async def test_a_repeated_reservation_replaces_the_previous_one(
     limited: Limited, checked: Checked, query: Any
 ) -> None:
     ctx, grant = limited(workspace=Allowance(total=1000)), uuid4()
@@ -93,7 +93,7 @@ async def test_a_grant_that_asks_again_has_what_it_asked_for_last(
     await quota.reserve(ctx, checked, 1000, uuid4())
 
 
-async def test_a_reservation_that_nobody_ends_runs_out(
+async def test_an_abandoned_reservation_expires(
     limited: Limited, checked: Checked, clock: Any, query: Any
 ) -> None:
     ctx = limited(workspace=Allowance(total=1000))
@@ -127,11 +127,11 @@ async def test_files_that_wait_for_the_store_count_until_they_are_given_up(
         ({"user": Allowance(month=2**20)}, "Monthly storage quota reached: this user has used 1 KB of 1 MB this", True),
         ({"workspace": Allowance(total=2**20)}, "Storage quota reached: this workspace has 1 KB of 1 MB", False),
         ({"user": Allowance(total=2**20)}, "Storage quota reached: this user has 1 KB of 1 MB", False),
-        # Where both are in the way, the one for which waiting does not help.
+        # If both limits are exceeded, the error names the one that waiting does not change.
         ({"user": Allowance(2**20, 2**20)}, "Storage quota reached: this user has", False),
     ],
 )  # fmt: skip
-async def test_a_refusal_says_how_much_of_what_for_whom_and_until_when(
+async def test_a_refusal_names_the_limit_the_usage_the_owner_and_the_reset_time(
     limited: Limited, checked: Checked, query: Any, allowances: Any, begins: str, resets: bool
 ) -> None:
     ctx = limited(**allowances)
@@ -144,7 +144,7 @@ async def test_a_refusal_says_how_much_of_what_for_whom_and_until_when(
     assert (f"It resets on {first.astimezone(UTC):%Y-%m-01} (UTC)." in refused.message) is resets
 
 
-async def test_one_users_limit_is_not_anothers(limited: Limited, checked: Checked) -> None:
+async def test_the_limit_of_a_user_does_not_affect_other_users(limited: Limited, checked: Checked) -> None:
     ctx = limited(user=Allowance(month=1000))
     await quota.reserve(ctx, checked, 1000, uuid4())
     await refusal(ctx, checked, 1)
@@ -152,7 +152,7 @@ async def test_one_users_limit_is_not_anothers(limited: Limited, checked: Checke
     await quota.reserve(ctx, replace(checked, workspace_id=uuid4()), 1000, uuid4())
 
 
-async def test_the_month_begins_anew_and_the_total_does_not(
+async def test_the_monthly_usage_is_reset_and_the_total_is_not(
     limited: Limited, checked: Checked, query: Any, clock: Any
 ) -> None:
     ctx = limited(workspace=Allowance(month=1000, total=1500))
@@ -163,10 +163,10 @@ async def test_the_month_begins_anew_and_the_total_does_not(
     await quota.reserve(ctx, checked, 500, uuid4())
 
 
-# Limits of one's own -----------------------------------------------------------------------------------------
+# Limits of a workspace or user -------------------------------------------------------------------------------
 
 
-async def test_a_workspace_or_user_can_have_limits_of_its_own(limited: Limited, checked: Checked) -> None:
+async def test_a_workspace_or_user_can_have_its_own_limits(limited: Limited, checked: Checked) -> None:
     ctx = limited(workspace=Allowance(month=1000), user=Allowance(total=1000))
 
     async def set_limit(user: UUID | None, **limits: int) -> None:
@@ -212,7 +212,7 @@ def test_limits_are_set_and_shown_from_the_command_line(main: Command, workspace
         ([], "expected a limit: --month, --total or --interpretations."),
     ],
 )  # fmt: skip
-def test_a_limit_that_is_none_is_refused(main: Command, options: list[str], sentence: str) -> None:
+def test_an_invalid_limit_is_refused(main: Command, options: list[str], sentence: str) -> None:
     refused = main("storage", "limit", *options)
     assert refused.code == 2
     assert sentence in " ".join(re.sub("[│╭╮╰╯─]", " ", refused.err).split())
@@ -222,7 +222,7 @@ def test_a_limit_that_is_none_is_refused(main: Command, options: list[str], sent
 
 
 @pytest.mark.parametrize("attempt", range(3))
-async def test_of_many_at_once_exactly_as_many_go_through_as_fit(
+async def test_concurrent_reservations_are_granted_exactly_up_to_the_limit(
     limited: Limited, checked: Checked, attempt: int, query: Any
 ) -> None:
     ctx = limited(workspace=Allowance(month=1000), user=Allowance(total=400))
@@ -240,10 +240,10 @@ async def test_of_many_at_once_exactly_as_many_go_through_as_fit(
     )
 
 
-async def test_of_many_uploads_at_once_exactly_as_many_are_stored_as_fit(
+async def test_concurrent_uploads_are_stored_exactly_up_to_the_limit(
     limited: Limited, workspace: UUID, query: Any
 ) -> None:
-    """All the way: some are counted while others ask."""
+    """The whole intake: some uploads are counted while others reserve."""
     ctx = limited(workspace=Allowance(total=7 * len(CSV)))
 
     async def one(n: int) -> bool:
@@ -258,22 +258,24 @@ async def test_of_many_uploads_at_once_exactly_as_many_are_stored_as_fit(
     assert query("SELECT FROM weighbridge.storage_reservations") == []
 
 
-async def test_a_file_that_is_being_counted_is_seen_as_reserved_or_as_used_never_as_neither(
+async def test_a_file_that_is_being_counted_is_always_either_reserved_or_used(
     limited: Limited, checked: Checked, query: Any
 ) -> None:
     ctx, grant = limited(workspace=Allowance(total=1000)), uuid4()
     await quota.reserve(ctx, checked, 1000, grant)
     async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
         await quota.count(tx, uuid4(), None, 1000, "s3://b/x", grant)
-        await refusal(ctx, checked, 1)  # not committed yet: still reserved; and nobody waits for the other
+        await refusal(
+            ctx, checked, 1
+        )  # not committed yet: still reserved; and neither transaction waits for the other
     await refusal(ctx, checked, 1)
     assert query("SELECT FROM weighbridge.storage_reservations") == []
 
 
-# What is told ------------------------------------------------------------------------------------------------
+# Events and figures ------------------------------------------------------------------------------------------
 
 
-async def test_the_event_is_told_once_a_month_for_each_limit(
+async def test_the_event_is_sent_once_a_month_for_each_limit(
     limited: Limited, checked: Checked, query: Any, clock: Any
 ) -> None:
     ctx = limited(workspace=Allowance(month=1000), user=Allowance(total=2000))
@@ -305,7 +307,7 @@ async def test_the_event_reaches_the_audit_log(limited: Limited, checked: Checke
     ]
 
 
-async def test_over_http_a_file_that_is_too_much_is_refused_before_it_is_read(
+async def test_a_file_over_the_quota_is_refused_over_http_before_it_is_read(
     limited: Limited,
     client: httpx.AsyncClient,
     key: dict[str, str],
@@ -371,7 +373,7 @@ async def test_usage_over_http(
         "limits": {"month_bytes": None, "total_bytes": 5000},
     }  # fmt: skip
     assert (second["user_id"], second["total_bytes"]) == (str(user), len(CSV))
-    clock.forward(until_next_month(query))  # nobody has called since
+    clock.forward(until_next_month(query))  # no call since then
     told = (await client.get("/api/usage", headers=key)).json()
     assert (told["month_bytes"], told["users"][0]["month_bytes"], told["total_bytes"]) == (
         0,
@@ -381,7 +383,7 @@ async def test_usage_over_http(
     assert told["billing_month"] != month
 
 
-async def test_a_workspace_without_anything_has_figures_too(
+async def test_an_empty_workspace_has_figures_too(
     client: httpx.AsyncClient,
     key: dict[str, str],
 ) -> None:

@@ -49,7 +49,7 @@ def put_aside(ctx: Context, workspace: UUID, day: str, content: bytes = b"orphan
     return path
 
 
-async def test_what_agrees_is_left_alone(ctx: Context, workspace: UUID, query: Any) -> None:
+async def test_correct_counters_are_not_changed(ctx: Context, workspace: UUID, query: Any) -> None:
     await send(ctx, workspace)
     await send(ctx, workspace, OTHER, created_by=uuid4())
     before = query("SELECT * FROM storage_usage ORDER BY user_id")
@@ -58,7 +58,7 @@ async def test_what_agrees_is_left_alone(ctx: Context, workspace: UUID, query: A
     assert query("SELECT * FROM storage_usage ORDER BY user_id") == before
 
 
-async def test_what_was_not_counted_is_found(ctx: Context, workspace: UUID, query: Any) -> None:
+async def test_uncounted_blobs_are_found(ctx: Context, workspace: UUID, query: Any) -> None:
     query("ALTER TABLE storage_usage ADD CONSTRAINT broken CHECK (total_bytes < 1)")
     user = uuid4()
     await send(ctx, workspace, created_by=user)
@@ -73,7 +73,7 @@ async def test_what_was_not_counted_is_found(ctx: Context, workspace: UUID, quer
     assert await recount(ctx, workspace) == []
 
 
-async def test_what_was_not_counted_is_added_to_the_month_in_which_it_came(
+async def test_uncounted_blobs_are_added_to_the_month_in_which_they_were_received(
     ctx: Context, workspace: UUID, query: Any, clock: Any
 ) -> None:
     await send(ctx, workspace)
@@ -91,7 +91,7 @@ async def test_what_was_not_counted_is_added_to_the_month_in_which_it_came(
     assert shown == [(len(CSV) + 20,)]
 
 
-async def test_counters_that_somebody_moved_are_set_right(ctx: Context, workspace: UUID, query: Any) -> None:
+async def test_changed_counters_are_corrected(ctx: Context, workspace: UUID, query: Any) -> None:
     await send(ctx, workspace)
     nobody = uuid4()
     query("UPDATE storage_usage SET total_bytes = 5, total_sources = 7")
@@ -109,7 +109,7 @@ async def test_counters_that_somebody_moved_are_set_right(ctx: Context, workspac
     assert query("SELECT total_bytes FROM storage_usage ORDER BY 1") == [(0,), (len(CSV),)]
 
 
-async def test_a_blob_that_is_gone_is_missing_and_counts_no_more(
+async def test_a_lost_blob_is_reported_as_missing_and_no_longer_counted(
     ctx: Context, workspace: UUID, query: Any
 ) -> None:
     received = await send(ctx, workspace)
@@ -123,7 +123,7 @@ async def test_a_blob_that_is_gone_is_missing_and_counts_no_more(
     assert (again.users, again.missing) == ((), (received.upload_id,))
 
 
-async def test_a_blob_of_another_size_than_was_counted_is_counted_as_it_is(
+async def test_a_blob_with_a_wrong_counted_size_is_counted_with_its_real_size(
     ctx: Context, workspace: UUID, query: Any
 ) -> None:
     received = await send(ctx, workspace)
@@ -134,7 +134,7 @@ async def test_a_blob_of_another_size_than_was_counted_is_counted_as_it_is(
     assert query(USAGE)[0][:2] == (2 * len(CSV), 1)
 
 
-async def test_blobs_that_no_upload_names_are_orphans_once_none_can_be_on_its_way(
+async def test_unreferenced_blobs_are_orphans_once_no_upload_of_them_can_be_in_progress(
     ctx: Context, workspace: UUID, query: Any, clock: Any
 ) -> None:
     [(today,)] = query("SELECT to_char(weighbridge.now() AT TIME ZONE 'UTC', 'YYYY/MM/DD')")
@@ -146,18 +146,16 @@ async def test_blobs_that_no_upload_names_are_orphans_once_none_can_be_on_its_wa
     for found in (await one(ctx, workspace, dry=True, remove_orphans=True), await one(ctx, workspace)):
         assert (found.orphans, found.removed) == (((f"{today}/{'e' * 64}", 6),), 0)
         assert path.exists()
-    # Of a workspace that the database has never heard of: they may be another database's.
+    # Blobs of an unknown workspace: they may belong to another database.
     [found] = await recount(ctx, None, remove_orphans=True)
     assert (found.workspace_id, found.removed, path.exists()) == (workspace, 0, True)
-    found = await one(ctx, workspace, remove_orphans=True)  # unless somebody says which
+    found = await one(ctx, workspace, remove_orphans=True)  # unless the workspace is given
     assert (found.workspace_id, found.removed) == (workspace, 1)
     assert not path.exists()
     assert await recount(ctx, None) == []
 
 
-async def test_a_blob_that_a_file_which_waits_will_name_is_no_orphan(
-    ctx: Context, workspace: UUID, query: Any
-) -> None:
+async def test_the_blob_of_a_waiting_file_is_no_orphan(ctx: Context, workspace: UUID, query: Any) -> None:
     """Its replay may have stored it, and be about to record it."""
     path = put_aside(ctx, workspace, "2026/01/01")
     query(
@@ -191,7 +189,7 @@ class Interrupted:
             yield each
 
 
-async def test_what_is_stored_while_the_blobs_are_listed_is_not_taken_for_missing(
+async def test_a_blob_stored_during_the_listing_is_not_reported_as_missing(
     ctx: Context, workspace: UUID, query: Any
 ) -> None:
     await send(ctx, workspace)
@@ -200,10 +198,10 @@ async def test_what_is_stored_while_the_blobs_are_listed_is_not_taken_for_missin
     assert query(USAGE)[0][:2] == (2 * len(CSV), 2)
 
 
-async def test_what_was_replayed_while_the_blobs_are_listed_is_not_taken_for_missing(
+async def test_a_blob_replayed_during_the_listing_is_not_reported_as_missing(
     ctx: Context, workspace: UUID, query: Any
 ) -> None:
-    """It came long before, so only the second look can tell."""
+    """It was received long before, so only the second check can show it."""
     received = await send(ctx, workspace)
     path = path_of(ctx, received.upload_id, query)
     content = path.read_bytes()
@@ -219,7 +217,7 @@ async def test_what_was_replayed_while_the_blobs_are_listed_is_not_taken_for_mis
     assert query(USAGE)[0][:2] == (len(CSV), 1)
 
 
-async def test_a_recount_waits_for_those_who_count(
+async def test_a_recount_waits_for_open_transactions_that_count(
     ctx: Context, workspace: UUID, query: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting: asyncio.Task[list[Recounted]] | None = None
@@ -243,7 +241,7 @@ async def test_a_recount_waits_for_those_who_count(
     assert query(USAGE)[0][:2] == (len(CSV), 1)
 
 
-async def test_recounts_and_uploads_at_once_end_in_agreement(
+async def test_concurrent_recounts_and_uploads_end_with_correct_counters(
     ctx: Context, workspace: UUID, query: Any
 ) -> None:
     async def upload(n: int) -> None:
@@ -257,7 +255,7 @@ async def test_recounts_and_uploads_at_once_end_in_agreement(
     assert query("SELECT sum(total_bytes), sum(total_sources) FROM storage_usage") == [(20 * len(CSV), 20)]
 
 
-async def test_many_blobs_are_compared_in_one_go(ctx: Context, workspace: UUID, query: Any) -> None:
+async def test_many_blobs_are_compared_in_one_pass(ctx: Context, workspace: UUID, query: Any) -> None:
     query(
         "INSERT INTO data_uploads (workspace_id, source, pipeline, content_sha256, byte_size, file_url, forced)"
         " SELECT %(w)s, 'api', 'ads', sha256(n::text::bytea), 1,"
@@ -279,7 +277,7 @@ async def test_many_blobs_are_compared_in_one_go(ctx: Context, workspace: UUID, 
 # From the command line, and on S3 ----------------------------------------------------------------------------
 
 
-async def test_the_command_says_what_differed_and_fails_where_a_file_is_missing(
+async def test_the_command_lists_differences_and_fails_if_a_file_is_missing(
     ctx: Context, workspace: UUID, weighbridge: Command, query: Any
 ) -> None:
     received = await send(ctx, workspace)

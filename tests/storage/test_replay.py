@@ -1,4 +1,4 @@
-"""Files that wait are stored when the store is back, once, and never lost on the way (FU-130)."""
+"""Waiting files are stored once when the store is back, and never lost (FU-130)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 from tests.conftest import Clock
 from tests.engine.conftest import Run, meta_file
 from tests.engine.conftest import run as run
-from tests.storage.test_defer import CSV, Query, Store
-from tests.storage.test_defer import send as send
-from tests.storage.test_defer import store as store
+from tests.storage.test_deferred_files import CSV, Query, Store
+from tests.storage.test_deferred_files import send as send
+from tests.storage.test_deferred_files import store as store
 from weighbridge.delivery.context import Context
 from weighbridge.engine import recover
 from weighbridge.engine.options import WorkerOptions
@@ -63,7 +63,7 @@ async def test_IT_007_upload_queue_retry(
     assert query("SELECT total_bytes, total_sources FROM storage_usage") == [(upload.byte_size, 1)]
 
 
-async def test_each_failure_puts_it_off_longer_and_the_last_leaves_it_to_an_operator(
+async def test_each_failure_lengthens_the_pause_and_the_last_one_leaves_the_file_to_an_operator(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
     store.fails()
@@ -88,7 +88,7 @@ async def test_each_failure_puts_it_off_longer_and_the_last_leaves_it_to_an_oper
     assert (event["queue_id"], event["retry_count"]) == (str(received.queue_id), 5)
     assert str(ctx.spool.folder) not in str(event)
 
-    # The operator mends the store and tries it again, by the queue's id or by the upload's.
+    # The operator fixes the store and retries the file, by the id of the queue or of the upload.
     store.works()
     await step.retry_now(ctx.db, received.queue_id, "me")
     assert await pass_(ctx) == 1
@@ -97,7 +97,7 @@ async def test_each_failure_puts_it_off_longer_and_the_last_leaves_it_to_an_oper
     ]
 
 
-async def test_a_retry_of_the_upload_is_one_of_its_file(
+async def test_a_retry_of_the_upload_retries_its_file(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
     from weighbridge.uploads import queue as uploads_queue
@@ -116,7 +116,7 @@ async def test_a_retry_of_the_upload_is_one_of_its_file(
     assert query("SELECT status, storage_status FROM data_uploads") == [("pending", "stored")]
 
 
-async def test_a_retry_of_a_file_that_waits_takes_other_read_options(
+async def test_a_retry_of_a_waiting_file_accepts_other_read_options(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
     from weighbridge.uploads import queue as uploads_queue
@@ -139,7 +139,7 @@ async def test_a_retry_of_a_file_that_waits_takes_other_read_options(
     ) == [("upload.reading", {"date_order": "dmy"})]
 
 
-async def test_dropped_is_gone_and_a_retry_says_so(
+async def test_a_dropped_file_is_deleted_and_its_retry_is_refused_with_the_reason(
     ctx: Context, store: Store, send: Any, query: Query
 ) -> None:
     from weighbridge.uploads import queue as uploads_queue
@@ -159,11 +159,11 @@ async def test_dropped_is_gone_and_a_retry_says_so(
     assert (refusal.value.status, refusal.value.code) == (409, "not_stored")
     with pytest.raises(RequestRefused, match="There is no waiting file"):
         await step.drop(ctx, received.queue_id, "me")
-    again = await send(source_batch_id="march")  # the way is free, by content and by name
+    again = await send(source_batch_id="march")  # no conflict, by content or by name
     assert (again.upload_id != received.upload_id, again.duplicate) == (True, False)
 
 
-async def test_a_retry_after_the_content_came_again_is_refused(
+async def test_a_retry_after_the_content_was_sent_again_is_refused(
     ctx: Context, store: Store, send: Any, clock: Clock
 ) -> None:
     store.fails()
@@ -178,7 +178,7 @@ async def test_a_retry_after_the_content_came_again_is_refused(
     assert refusal.value.code == "superseded"
 
 
-async def test_a_worker_of_another_spool_leaves_it_to_its_owner(
+async def test_a_worker_does_not_replay_files_of_another_queue_folder(
     ctx: Context, store: Store, send: Any, clock: Clock
 ) -> None:
     store.fails()
@@ -194,7 +194,7 @@ async def test_a_worker_of_another_spool_leaves_it_to_its_owner(
     assert len(await due(ctx)) == 1
 
 
-async def test_two_workers_have_it_once_and_a_lost_lease_changes_nothing(
+async def test_only_one_of_two_workers_replays_a_file_and_a_lost_lease_changes_nothing(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
     store.fails()
@@ -216,7 +216,7 @@ async def test_two_workers_have_it_once_and_a_lost_lease_changes_nothing(
     assert query("SELECT total_bytes, total_sources FROM storage_usage") == [(len(CSV), 1)]
 
 
-async def test_an_early_try_that_fails_does_not_count(
+async def test_a_failed_early_replay_does_not_count(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
     store.fails()
@@ -234,7 +234,7 @@ async def test_an_early_try_that_fails_does_not_count(
     assert query("SELECT status FROM data_uploads") == [("pending",)]
 
 
-async def test_one_file_that_goes_through_calls_the_others(
+async def test_a_successful_replay_starts_the_other_replays(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock, eventually: Callable[..., Any]
 ) -> None:
     store.fails()
@@ -255,7 +255,7 @@ async def test_one_file_that_goes_through_calls_the_others(
     assert query("SELECT 1 FROM upload_queue") == []
 
 
-async def test_the_database_s_trouble_is_not_the_store_s(
+async def test_a_database_failure_does_not_count_as_a_store_failure(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
     store.fails()
@@ -275,7 +275,7 @@ async def test_the_database_s_trouble_is_not_the_store_s(
     assert query("SELECT storage_status FROM data_uploads") == [("stored",)]
 
 
-async def test_a_replay_that_dies_counts(
+async def test_a_crashed_replay_counts(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
 
@@ -293,7 +293,7 @@ async def test_a_replay_that_dies_counts(
     assert ctx.spool.path(received.queue_id).is_file()
 
 
-async def test_bytes_that_changed_while_they_waited_are_an_operator_s(
+async def test_a_file_whose_bytes_changed_while_it_waited_is_left_to_an_operator(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock, home: Path
 ) -> None:
     store.fails()
@@ -318,7 +318,7 @@ async def test_bytes_that_changed_while_they_waited_are_an_operator_s(
 async def test_the_copy_stays_until_the_store_has_the_same_bytes(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
-    """A store that keeps other bytes than it was given: the real one, with a hand in it right after each write."""
+    """A store with other bytes than it was given: the real store, changed right after each write."""
     store.fails()
     received = await send()
     store.works()
@@ -345,10 +345,10 @@ async def test_the_copy_stays_until_the_store_has_the_same_bytes(
     assert not ctx.spool.path(received.queue_id).exists()
 
 
-async def test_the_same_bytes_again_are_stored_for_the_one_that_waits(
+async def test_the_same_bytes_sent_again_are_stored_for_the_waiting_upload(
     ctx: Context, store: Store, send: Any, run: Run, query: Query
 ) -> None:
-    """Perhaps on a machine that never comes back; whoever has the bytes need not wait for it."""
+    """The waiting copy may be on a machine that is lost; a second upload of the bytes need not wait for it."""
     store.fails()
     first = await send()
     store.works()
@@ -359,7 +359,9 @@ async def test_the_same_bytes_again_are_stored_for_the_one_that_waits(
     assert query("SELECT total_bytes, total_sources FROM storage_usage") == [(len(CSV), 1)]
 
 
-async def test_folder_and_table_agree_again(ctx: Context, store: Store, send: Any, query: Query) -> None:
+async def test_the_sweep_makes_folder_and_table_consistent(
+    ctx: Context, store: Store, send: Any, query: Query
+) -> None:
     """What crashes leave: a file without a row, half a file, a row without its file."""
     store.fails()
     kept, lost = await send(), await send(meta_file(1, 2))
@@ -377,7 +379,7 @@ async def test_folder_and_table_agree_again(ctx: Context, store: Store, send: An
     assert await step.reconcile(ctx) == (0, 0)
 
 
-async def test_a_file_that_waits_can_not_be_claimed_and_figures_count_it(
+async def test_a_waiting_file_cannot_be_claimed_and_is_counted(
     ctx: Context, store: Store, send: Any, query: Query
 ) -> None:
     from weighbridge.uploads import queue as uploads_queue
@@ -393,7 +395,7 @@ async def test_a_file_that_waits_can_not_be_claimed_and_figures_count_it(
         query("UPDATE data_uploads SET run_after = '-infinity'")
 
 
-async def test_too_many_for_too_long_are_alerted(
+async def test_too_many_files_waiting_too_long_are_alerted(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
     store.fails()

@@ -1,4 +1,4 @@
-"""A real tus client (tuspy), a real service in a process of its own, and a line between them that is cut."""
+"""A real tus client (tuspy), a real service in its own process, and a connection between them that breaks."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Service:
         return row and row[0]
 
     def received(self, workspace: UUID) -> int:
-        """How much of the workspace's file has been noted."""
+        """The recorded bytes of the workspace's file."""
         return int(
             self.ask("SELECT received FROM weighbridge.resumable_uploads WHERE workspace_id = %s", workspace)
             or 0
@@ -148,7 +148,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(service: Service, export: Path) -> tuple[Any, ...]:
-    """What comes of the same file in one request over a good line."""
+    """The result of the same file in one request over a good connection."""
     workspace = uuid4()
     with export.open("rb") as file:
         sent = httpx.post(
@@ -177,7 +177,7 @@ def uploader(line: Proxy, key: dict[str, str], export: Path, **how: Any) -> Any:
     return client.uploader(str(export), metadata=said, retries=600, retry_delay=0.05, **how)
 
 
-def test_a_line_that_is_cut_again_and_again_gives_the_same_rows_as_a_good_one(
+def test_a_connection_that_breaks_repeatedly_gives_the_same_rows(
     service: Service, line: Proxy, export: Path, plain: tuple[Any, ...], workspace: UUID
 ) -> None:
     sending = uploader(line, service.key(workspace), export)
@@ -189,7 +189,7 @@ def test_a_line_that_is_cut_again_and_again_gives_the_same_rows_as_a_good_one(
     assert service.result(workspace) == plain
 
 
-def test_parts_with_checksums_over_the_same_line_too(
+def test_parts_with_checksums_give_the_same_rows_too(
     service: Service, line: Proxy, export: Path, plain: tuple[Any, ...], workspace: UUID
 ) -> None:
     sending = uploader(line, service.key(workspace), export, chunk_size=2 << 20, upload_checksum=True)
@@ -198,7 +198,7 @@ def test_parts_with_checksums_over_the_same_line_too(
     assert service.result(workspace) == plain
 
 
-def test_a_service_that_ends_in_the_middle_goes_on_where_it_was(
+def test_an_upload_continues_where_it_was_after_the_service_restarts(
     service: Service, line: Proxy, export: Path, plain: tuple[Any, ...], workspace: UUID
 ) -> None:
     sending = uploader(line, service.key(workspace), export)
@@ -219,10 +219,10 @@ def test_a_service_that_ends_in_the_middle_goes_on_where_it_was(
     assert service.result(workspace) == plain
 
 
-def test_a_client_that_comes_back_before_the_server_knows_is_not_kept_waiting(
+def test_a_client_that_reconnects_before_the_server_notices_does_not_wait(
     service: Service, line: Proxy, export: Path, plain: tuple[Any, ...], workspace: UUID
 ) -> None:
-    """The line hangs: to the server the old connection is as alive as ever."""
+    """The connection hangs: for the server it is still open."""
     sending = uploader(line, service.key(workspace), export)
     line.hang(after=9_000_000)
     stuck = threading.Thread(target=lambda: _given_up(sending), daemon=True)
@@ -245,7 +245,7 @@ def _given_up(sending: Any) -> None:
         sending.upload()
 
 
-def test_a_process_killed_in_the_middle_of_a_part_keeps_what_it_had_noted(
+def test_a_process_killed_during_a_part_keeps_the_recorded_bytes(
     service: Service, export: Path, plain: tuple[Any, ...], workspace: UUID
 ) -> None:
     content, key = export.read_bytes(), {**service.key(workspace), **VERSION}

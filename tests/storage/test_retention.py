@@ -1,4 +1,4 @@
-"""How long files are kept: a blob goes when every upload that names it has long ended, never under one that has not."""
+"""Retention: a blob is removed when the retention period of all its uploads is over, and never before."""
 
 # ruff: noqa: F811 (fixtures are imported, then asked for by name)
 
@@ -52,7 +52,7 @@ async def ended(ctx: Context, workspace: UUID, run: Run, content: bytes = CSV, *
     return received.upload_id
 
 
-async def test_a_blob_goes_when_its_upload_has_ended_long_enough_ago(
+async def test_a_blob_is_removed_when_its_retention_period_is_over(
     kept: Context, workspace: UUID, run: Run, query: Any, clock: Any
 ) -> None:
     user = uuid4()
@@ -79,7 +79,7 @@ async def test_by_default_blobs_are_kept_for_ever(
     assert len(blobs(ctx)) == 1
 
 
-async def test_what_was_stored_this_month_stays_in_its_figures(
+async def test_the_monthly_usage_keeps_removed_blobs(
     kept: Context, workspace: UUID, run: Run, query: Any, clock: Any
 ) -> None:
     clock.forward(until_next_month(query))
@@ -89,7 +89,7 @@ async def test_what_was_stored_this_month_stays_in_its_figures(
     assert query(USAGE)[0][:3] == (0, 0, len(CSV))
 
 
-async def test_a_blob_that_an_unfinished_upload_needs_stays_however_old(
+async def test_an_old_blob_of_an_unfinished_upload_is_kept(
     kept: Context, workspace: UUID, run: Run, query: Any, clock: Any
 ) -> None:
     await ended(kept, workspace, run)
@@ -101,7 +101,7 @@ async def test_a_blob_that_an_unfinished_upload_needs_stays_however_old(
     assert query("SELECT DISTINCT storage_status FROM data_uploads") == [("stored",)]
 
 
-async def test_a_blob_stays_until_the_last_of_its_uploads_has_ended_long_enough_ago(
+async def test_a_blob_is_kept_until_the_retention_period_of_its_last_upload_is_over(
     kept: Context, workspace: UUID, run: Run, query: Any, clock: Any
 ) -> None:
     first, second = uuid4(), uuid4()
@@ -117,10 +117,10 @@ async def test_a_blob_stays_until_the_last_of_its_uploads_has_ended_long_enough_
     assert query("SELECT user_id, total_bytes FROM storage_usage") == [(first, 0)]
 
 
-async def test_even_a_day_is_two_where_a_file_could_still_be_on_its_way(
+async def test_a_retention_of_one_day_is_two_days_while_an_upload_may_be_in_progress(
     ctx: Context, workspace: UUID, run: Run, query: Any, clock: Any
 ) -> None:
-    """One that came a moment before midnight has the key of that day, and is recorded after it."""
+    """A file received just before midnight has the key of that day, and is recorded after midnight."""
     daily = replace(ctx, limits=replace(ctx.limits, blob_days=1))
     ((left,),) = query(
         "SELECT date_trunc('day', weighbridge.now() AT TIME ZONE 'UTC') + interval '1 day 1 minute'"
@@ -134,10 +134,10 @@ async def test_even_a_day_is_two_where_a_file_could_still_be_on_its_way(
     assert await retain(daily) == 1
 
 
-async def test_a_blob_that_a_waiting_file_will_name_stays(
+async def test_the_blob_of_a_waiting_file_is_kept(
     kept: Context, workspace: UUID, run: Run, query: Any, clock: Any
 ) -> None:
-    """It was to be stored under the key of the day on which it came; its replay must not be undone."""
+    """It is stored under the key of the day on which it was received; its replay must not be undone."""
     upload_id = await ended(kept, workspace, run)
     [(url,)] = query("SELECT file_url FROM data_uploads")
     object_path = url.partition(str(workspace))[1] + url.partition(str(workspace))[2]
@@ -153,10 +153,10 @@ async def test_a_blob_that_a_waiting_file_will_name_stays(
     assert query("SELECT storage_status FROM data_uploads WHERE id = %s", (upload_id,)) == [("removed",)]
 
 
-# An operator at that very moment -----------------------------------------------------------------------------
+# Concurrent retries by an operator ---------------------------------------------------------------------------
 
 
-async def test_an_upload_that_is_just_being_opened_again_keeps_its_blob(
+async def test_an_upload_that_is_being_reopened_keeps_its_blob(
     kept: Context, workspace: UUID, run: Run, database_url: str, query: Any, clock: Any
 ) -> None:
     upload_id = await ended(kept, workspace, run, BROKEN)
@@ -176,7 +176,7 @@ async def test_an_upload_that_is_just_being_opened_again_keeps_its_blob(
     ]
 
 
-async def test_retries_and_removals_at_once_never_leave_an_open_upload_without_its_blob(
+async def test_concurrent_retries_and_removals_never_leave_an_open_upload_without_its_blob(
     kept: Context, workspace: UUID, run: Run, query: Any, clock: Any
 ) -> None:
     files = [BROKEN + b"%d,,\n" % n for n in range(12)]
@@ -212,7 +212,7 @@ async def test_retries_and_removals_at_once_never_leave_an_open_upload_without_i
 
 
 @pytest.mark.parametrize("batch", [None, "nightly-7"])
-async def test_an_upload_whose_file_is_removed_cannot_be_opened_again_and_says_so(
+async def test_an_upload_whose_file_is_removed_cannot_be_retried_and_the_error_says_why(
     app: App,
     client: httpx.AsyncClient,
     key: dict[str, str],
@@ -242,7 +242,7 @@ async def test_an_upload_whose_file_is_removed_cannot_be_opened_again_and_says_s
     assert (rejects.status_code, "x,y,z" in rejects.text) == (200, True)  # kept in the database
 
 
-# Who dies in between -----------------------------------------------------------------------------------------
+# Crashes during a removal ------------------------------------------------------------------------------------
 
 
 class Dying:
@@ -263,7 +263,7 @@ class Dying:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_removal_that_was_begun_is_ended_by_the_next_run(
+async def test_an_interrupted_removal_is_completed_by_the_next_run(
     kept: Context, workspace: UUID, run: Run, query: Any, clock: Any, after: bool
 ) -> None:
     upload_id = await ended(kept, workspace, run, BROKEN)
@@ -286,7 +286,7 @@ async def test_a_removal_that_was_begun_is_ended_by_the_next_run(
     assert query(USAGE)[0][:2] == (0, 0)
 
 
-async def test_a_blob_that_the_store_does_not_remove_holds_up_no_other_and_a_dead_store_is_left_alone(
+async def test_a_failing_removal_does_not_block_others_and_an_unavailable_store_is_not_called_again(
     kept: Context, workspace: UUID, run: Run, query: Any, clock: Any
 ) -> None:
     for n in range(MAX_FAILED_REMOVALS + 2):
@@ -305,7 +305,7 @@ async def test_a_blob_that_the_store_does_not_remove_holds_up_no_other_and_a_dea
 # Around it ---------------------------------------------------------------------------------------------------
 
 
-async def test_cleaning_removes_reservations_that_ran_out(kept: Context, workspace: UUID, query: Any) -> None:
+async def test_cleaning_removes_expired_reservations(kept: Context, workspace: UUID, query: Any) -> None:
     query(
         "INSERT INTO weighbridge.storage_reservations SELECT %s, gen_random_uuid(), %s, 5,"
         " weighbridge.now() + n * interval '1 hour' FROM generate_series(-1, 1, 2) AS n",
@@ -315,7 +315,7 @@ async def test_cleaning_removes_reservations_that_ran_out(kept: Context, workspa
     assert query("SELECT until > weighbridge.now() FROM weighbridge.storage_reservations") == [(True,)]
 
 
-async def test_weighbridge_clean_says_how_many_went(
+async def test_weighbridge_clean_prints_how_many_were_removed(
     ctx: Context, workspace: UUID, run: Run, weighbridge: Command, clock: Any
 ) -> None:
     await ended(ctx, workspace, run, meta_file())
@@ -327,7 +327,7 @@ async def test_weighbridge_clean_says_how_many_went(
     assert again.json["blobs"] == 0
 
 
-async def test_a_new_upload_of_a_removed_file_is_a_blob_of_its_own(
+async def test_a_new_upload_of_a_removed_file_has_a_new_blob(
     kept: Context, workspace: UUID, run: Run, query: Any, clock: Any
 ) -> None:
     await ended(kept, workspace, run)
@@ -340,7 +340,7 @@ async def test_a_new_upload_of_a_removed_file_is_a_blob_of_its_own(
     assert query(USAGE)[0][:2] == (len(CSV), 1)
 
 
-async def test_objects_in_a_bucket_go_too(
+async def test_objects_in_a_bucket_are_removed_too(
     kept: Context,
     s3: S3,
     workspace: UUID,

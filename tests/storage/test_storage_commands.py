@@ -1,4 +1,4 @@
-"""`weighbridge storage list|retry|drop`, as an operator meets them."""
+"""`weighbridge storage list|retry|drop`, at the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli.conftest import Command
 from tests.cli.conftest import environment as environment
 from tests.cli.conftest import main as main
 from tests.conftest import Clock
-from tests.storage.test_defer import CSV, Query
+from tests.storage.test_deferred_files import CSV, Query
 from weighbridge.app import open_app
 from weighbridge.observe.logs import configure
 from weighbridge.settings import read
@@ -22,7 +22,7 @@ from weighbridge.uploads.receive import Received, receive
 
 
 def sent(url: str, home: Path, workspace: UUID, *contents: bytes) -> list[Received]:
-    configure("critical")  # what it logs is not what a command prints
+    configure("critical")  # log lines are not part of the output
 
     async def send() -> list[Received]:
         async with open_app(read(home=home, DATABASE_URL=url)) as app:
@@ -40,7 +40,7 @@ def break_store(home: Path) -> None:
     (home / "blobs").write_text("not a folder")
 
 
-def test_what_waits_is_listed_and_nothing_of_where(
+def test_waiting_files_are_listed_without_their_paths(
     main: Command, database_url: str, home: Path, workspace: UUID
 ) -> None:
     assert main("storage", "list").out == "No files wait for the store.\n"
@@ -68,7 +68,7 @@ def test_what_waits_is_listed_and_nothing_of_where(
     assert other.json == []
 
 
-def test_all_are_tried_again_but_for_those_that_came_again_since(
+def test_all_files_are_retried_except_those_sent_again_since(
     main: Command, database_url: str, home: Path, workspace: UUID, query: Query, clock: Clock
 ) -> None:
     break_store(home)
@@ -96,7 +96,7 @@ def test_all_are_tried_again_but_for_those_that_came_again_since(
     assert main("storage", "retry", "nonsense").code == 1
 
 
-def test_what_nobody_wants_is_dropped_after_a_question(
+def test_a_file_is_dropped_after_a_confirmation(
     main: Command,
     database_url: str,
     home: Path,
@@ -108,12 +108,12 @@ def test_what_nobody_wants_is_dropped_after_a_question(
     [received] = sent(database_url, home, workspace, CSV)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     asked = main("storage", "drop", received.queue_id)
-    assert asked.code == 1  # nobody said yes
+    assert asked.code == 1  # not confirmed
     assert query("SELECT count(*) FROM upload_queue") == [(1,)]
     done = main("storage", "drop", received.queue_id, "--yes", "--json")
     assert done.json == [{"queue_id": str(received.queue_id), "dropped": True}]
     assert query("SELECT status, error_code FROM data_uploads") == [("failed", "STORAGE_DROPPED")]
-    assert query("SELECT 1 FROM weighbridge.alerts") == []  # whoever dropped it knows
+    assert query("SELECT 1 FROM weighbridge.alerts") == []  # the operator who dropped it knows
     assert list(home.glob(f"queue/*/{received.queue_id}")) == []
     again = main("storage", "drop", received.queue_id, "--yes")
     assert (again.code, "There is no waiting file" in again.err) == (1, True)

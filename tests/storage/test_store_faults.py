@@ -1,4 +1,4 @@
-"""A bucket that fails: the file stays where it was, once, and the reason is one that passes."""
+"""A bucket that fails: the file stays in place, once, and the failure is temporary."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def a_key() -> str:
 
 @pytest.fixture
 def store(s3: S3, line: Proxy, home: Path, monkeypatch: pytest.MonkeyPatch) -> Blobs:
-    """The bucket, over a line that can be spoiled."""
+    """The bucket, over a connection that can fail."""
     return reached(s3, line.port, home, monkeypatch)
 
 
 @pytest.fixture
 def full(small_s3: S3, home: Path, monkeypatch: pytest.MonkeyPatch) -> Blobs:
-    """A bucket without room."""
+    """A bucket without space."""
     small_s3.fill()
     return reached(small_s3, small_s3.port, home, monkeypatch)
 
@@ -61,7 +61,7 @@ def make_file(tmp_path: Path) -> MakeFile:
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
-async def test_what_a_healthy_bucket_took_is_there(
+async def test_a_healthy_bucket_has_every_stored_file(
     s3: S3, store: Blobs, make_file: MakeFile, size: int
 ) -> None:
     file, key = make_file(size), a_key()
@@ -72,14 +72,14 @@ async def test_what_a_healthy_bucket_took_is_there(
     assert await store.digest(key) == digest
 
 
-async def test_a_file_that_is_to_be_kept_is_kept(s3: S3, store: Blobs, make_file: MakeFile) -> None:
+async def test_a_local_file_can_be_kept_after_it_is_stored(s3: S3, store: Blobs, make_file: MakeFile) -> None:
     file, key = make_file(SMALL), a_key()
     await store.put(key, file, keep=True)
     assert file.stat().st_size == s3.stored[key] == SMALL
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
-async def test_a_server_killed_in_the_middle_leaves_the_file_and_takes_it_when_it_is_back(
+async def test_a_file_is_kept_when_the_store_is_killed_and_stored_when_it_is_back(
     s3: S3, line: Proxy, store: Blobs, make_file: MakeFile, size: int
 ) -> None:
     file, key = make_file(size), a_key()
@@ -90,7 +90,7 @@ async def test_a_server_killed_in_the_middle_leaves_the_file_and_takes_it_when_i
     line.mend()
     with pytest.raises(RetryLater, match="cannot be used now"):
         await putting
-    with pytest.raises(RetryLater):  # nobody there at all
+    with pytest.raises(RetryLater):  # no server at all
         await store.put(key, file)
     assert file.stat().st_size == size
     s3.start()
@@ -99,7 +99,7 @@ async def test_a_server_killed_in_the_middle_leaves_the_file_and_takes_it_when_i
     assert s3.stored == {key: size}
 
 
-async def test_a_line_cut_in_the_middle_leaves_the_file(
+async def test_a_file_is_kept_when_the_connection_breaks(
     s3: S3, line: Proxy, store: Blobs, make_file: MakeFile
 ) -> None:
     file = make_file(LARGE)
@@ -111,7 +111,7 @@ async def test_a_line_cut_in_the_middle_leaves_the_file(
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
-async def test_a_server_that_hangs_is_left_after_store_seconds(
+async def test_a_hanging_store_times_out_after_store_seconds(
     s3: S3, store: Blobs, make_file: MakeFile, size: int
 ) -> None:
     file = make_file(size)
@@ -126,7 +126,7 @@ async def test_a_server_that_hangs_is_left_after_store_seconds(
     assert not file.exists()
 
 
-async def test_a_server_that_falls_silent_in_the_middle_is_left_too(
+async def test_a_store_that_stops_responding_times_out_too(
     s3: S3, line: Proxy, store: Blobs, make_file: MakeFile
 ) -> None:
     """After twice as long at most: it is told to forget the parts that it has, and does not answer that either."""
@@ -141,7 +141,7 @@ async def test_a_server_that_falls_silent_in_the_middle_is_left_too(
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 @pytest.mark.parametrize(("body", "kind"), [(None, "rate_limit"), (b"Service Unavailable", "connection")])
-async def test_a_server_that_says_503_is_asked_once(
+async def test_a_store_that_answers_503_is_called_once(
     s3: S3, line: Proxy, store: Blobs, make_file: MakeFile, size: int, body: bytes | None, kind: str
 ) -> None:
     file = make_file(size)
@@ -159,7 +159,7 @@ async def test_a_server_that_says_503_is_asked_once(
 async def test_a_part_that_is_refused_is_not_sent_again(
     line: Proxy, store: Blobs, make_file: MakeFile
 ) -> None:
-    """What it asks for afterwards is only that the other parts be forgotten."""
+    """Its only later request aborts the other parts."""
     file = make_file(LARGE)
     line.hang(after=LARGE // 2)
     putting = asyncio.create_task(store.put(a_key(), file))
@@ -174,7 +174,7 @@ async def test_a_part_that_is_refused_is_not_sent_again(
 
 
 @pytest.mark.parametrize("size", [SMALL, 6 * 2**20])
-async def test_a_full_disk_leaves_the_file_and_takes_it_when_there_is_room(
+async def test_a_file_is_kept_when_the_disk_is_full_and_stored_when_there_is_space(
     small_s3: S3, full: Blobs, make_file: MakeFile, size: int
 ) -> None:
     file, key = make_file(size), a_key()
@@ -187,7 +187,7 @@ async def test_a_full_disk_leaves_the_file_and_takes_it_when_there_is_room(
     assert small_s3.stored == {key: size}
 
 
-async def test_the_digest_is_that_of_what_lies_there(s3: S3, store: Blobs, make_file: MakeFile) -> None:
+async def test_the_digest_is_that_of_the_stored_bytes(s3: S3, store: Blobs, make_file: MakeFile) -> None:
     file, key = make_file(SMALL), a_key()
     await store.put(key, file)
     (s3.folder / "weighbridge" / "uploads" / key).write_bytes(b"x" * SMALL)
@@ -196,7 +196,7 @@ async def test_the_digest_is_that_of_what_lies_there(s3: S3, store: Blobs, make_
         await store.digest(a_key())
 
 
-async def test_a_digest_that_nobody_answers_is_asked_for_later(
+async def test_a_digest_without_a_response_is_retried_later(
     line: Proxy, store: Blobs, make_file: MakeFile
 ) -> None:
     key = a_key()
@@ -217,15 +217,13 @@ async def test_the_listing_has_every_blob_and_nothing_else(s3: S3, store: Blobs,
     assert [each async for each in store.listing(UUID(workspace))] == [expected[1]]
 
 
-async def test_a_listing_that_nobody_answers_is_asked_for_later(s3: S3, store: Blobs) -> None:
+async def test_a_listing_without_a_response_is_retried_later(s3: S3, store: Blobs) -> None:
     s3.kill()
     with pytest.raises(RetryLater):
         [each async for each in store.listing()]
 
 
-async def test_what_is_deleted_is_gone_and_may_be_gone_already(
-    s3: S3, line: Proxy, store: Blobs, make_file: MakeFile
-) -> None:
+async def test_a_blob_can_be_deleted_twice(s3: S3, line: Proxy, store: Blobs, make_file: MakeFile) -> None:
     one, other = a_key(), a_key()
     for key in (one, other):
         await store.put(key, make_file(SMALL))
@@ -246,10 +244,8 @@ asyncio.run(open_store(sys.argv[1], Path(".")).put(sys.argv[2], Path(sys.argv[3]
 """
 
 
-async def test_a_process_that_ends_right_after_it_stored_a_file_ends_well(
-    s3: S3, store: Blobs, tmp_path: Path
-) -> None:
-    """obstore's own threads brought down one in six."""
+async def test_a_process_can_exit_right_after_it_stored_a_file(s3: S3, store: Blobs, tmp_path: Path) -> None:
+    """The threads of obstore crashed one process in six."""
     file = tmp_path / "file"
     file.write_bytes(b"x" * SMALL)
 

@@ -34,10 +34,10 @@ def parts(home: Path) -> Callable[[], list[str]]:
     return lambda: sorted(path.name for path in home.glob("queue/*/files/*"))
 
 
-# What the server says of itself --------------------------------------------------------------------------------
+# OPTIONS and versions ------------------------------------------------------------------------------------------
 
 
-async def test_options_says_what_is_spoken_to_anyone(client: httpx.AsyncClient) -> None:
+async def test_options_reports_the_protocol_without_a_key(client: httpx.AsyncClient) -> None:
     answer = await client.options("/api/files")
     assert answer.status_code == 204
     said = {name: value for name, value in answer.headers.items() if name.startswith("tus-")}
@@ -51,7 +51,7 @@ async def test_options_says_what_is_spoken_to_anyone(client: httpx.AsyncClient) 
 
 
 @pytest.mark.parametrize("version", [{}, {"Tus-Resumable": "0.2.2"}])
-async def test_another_version_is_412_and_nothing_happens(
+async def test_another_version_is_412_and_changes_nothing(
     sender: Sender, query: Query, version: dict[str, str]
 ) -> None:
     file = await sender.begin(len(CSV))
@@ -63,7 +63,7 @@ async def test_another_version_is_412_and_nothing_happens(
     assert query("SELECT id, received FROM weighbridge.resumable_uploads") == [(file.id, 0)]
 
 
-async def test_every_answer_says_the_version_also_a_refusal(sender: Sender) -> None:
+async def test_every_response_has_the_version_also_a_refusal(sender: Sender) -> None:
     for answer in (
         await sender.client.post("/api/files"),
         await sender.create(None),
@@ -120,7 +120,7 @@ async def test_a_file_in_parts_becomes_an_upload(
     }  # fmt: skip
 
 
-async def test_the_answer_to_the_last_part_can_be_asked_for_again(sender: Sender, query: Query) -> None:
+async def test_the_response_to_the_last_part_can_be_requested_again(sender: Sender, query: Query) -> None:
     file = await sender.begin(len(CSV), force="true")
     first = await file.patch(CSV, 0)
     again = await file.patch(b"", len(CSV))
@@ -144,7 +144,7 @@ async def test_the_same_content_again_is_the_first_upload(sender: Sender, query:
     assert query("SELECT count(*) FROM data_uploads") == [(2,)]
 
 
-async def test_fields_mean_what_they_mean_in_a_form(sender: Sender, query: Query) -> None:
+async def test_metadata_fields_have_the_same_meaning_as_in_a_form(sender: Sender, query: Query) -> None:
     user, client_id = str(uuid4()), str(uuid4())
     said = {"source": "webhook", "created_by": user, "client_id": client_id, "source_batch_id": "b-1"}
     await sender.send(CSV, force_partial="yes", **said)
@@ -153,7 +153,7 @@ async def test_fields_mean_what_they_mean_in_a_form(sender: Sender, query: Query
     ) == [("webhook", user, client_id, "b-1", True, False)]
 
 
-async def test_methods_can_be_named_in_a_header(sender: Sender) -> None:
+async def test_the_method_can_be_set_in_a_header(sender: Sender) -> None:
     file = await sender.begin(len(CSV))
     override = {"X-HTTP-Method-Override": "PATCH", "Upload-Offset": "0", **PART}
     assert (await file.ask("POST", CSV[:5], **override)).headers["upload-offset"] == "5"
@@ -188,7 +188,7 @@ async def test_a_part_that_does_not_fit_changes_nothing(sender: Sender) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["sha1", "sha256", "md5"])
-async def test_a_part_with_another_checksum_is_460_and_not_kept(
+async def test_a_part_with_a_wrong_checksum_is_460_and_not_stored(
     sender: Sender, query: Query, home: Path, algorithm: str
 ) -> None:
     def checksum(content: bytes) -> dict[str, str]:
@@ -212,7 +212,7 @@ async def test_a_part_with_another_checksum_is_460_and_not_kept(
     ("content", "status", "code"),
     [(PNG, 415, "unsupported_format"), (b"\n  \n", 422, "empty_file"), (CSV + b"x", 409, "batch_differs")],
 )
-async def test_a_refusal_at_the_end_is_that_of_a_plain_upload_and_stays_known(
+async def test_a_refusal_at_the_end_is_that_of_a_plain_upload_and_can_be_requested_again(
     sender: Sender, query: Query, parts: Callable[[], list[str]], content: bytes, status: int, code: str
 ) -> None:
     first = await sender.send(CSV, source_batch_id="first")
@@ -251,7 +251,7 @@ async def test_a_file_that_the_store_cannot_take_waits_for_it(
     assert parts() == []
 
 
-# What becomes of those that nobody ends ------------------------------------------------------------------------
+# Files that are never completed ----------------------------------------------------------------------------------
 
 
 async def test_a_file_expires_after_its_last_part(
@@ -276,7 +276,7 @@ async def test_a_file_expires_after_its_last_part(
     assert query("SELECT count(*) FROM weighbridge.resumable_uploads") == [(0,)]
 
 
-async def test_termination_forgets_a_file_but_not_an_upload(
+async def test_termination_deletes_a_file_but_not_an_upload(
     sender: Sender, query: Query, parts: Callable[[], list[str]]
 ) -> None:
     file = await sender.begin(len(CSV))
@@ -308,7 +308,7 @@ async def test_another_workspace_sees_nothing(sender: Sender, make_key: MakeKey)
 async def test_a_file_belongs_to_the_machine_that_gets_its_first_bytes(
     sender: Sender, query: Query, ctx: Context, parts: Callable[[], list[str]]
 ) -> None:
-    """A load balancer that goes by the path sends the POST anywhere, and everything else to one machine."""
+    """A load balancer that routes by path sends the POST to any machine, and every other request to one machine."""
     file, moved = await sender.begin(len(CSV)), await sender.begin(len(CSV))
     query("UPDATE weighbridge.resumable_uploads SET spool_id = gen_random_uuid()")
     assert await file.offset() == 0
@@ -324,7 +324,7 @@ async def test_a_file_belongs_to_the_machine_that_gets_its_first_bytes(
     assert parts() == []
 
 
-async def test_bytes_on_another_machine_are_said_to_be_there(
+async def test_a_request_for_bytes_on_another_machine_is_refused_with_the_reason(
     sender: Sender, query: Query, ctx: Context
 ) -> None:
     file = await sender.begin(len(CSV))

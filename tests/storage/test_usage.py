@@ -1,4 +1,4 @@
-"""What is counted: the counters, moved by functions alone, exact under concurrency and when the month turns."""
+"""Storage counters: changed only by functions, exact under concurrency and at the change of the month."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_increment_storage_usage_surfaces_errors(
     assert query(USAGE) == []
 
 
-async def test_nothing_is_counted_for_no_workspace(db: Database, query: Any) -> None:
+async def test_nothing_is_counted_without_a_workspace(db: Database, query: Any) -> None:
     with pytest.raises(Refused, match="acts for no workspace"):
         async with db.tx("weighbridge_intake") as tx:
             await tx.execute("SELECT weighbridge.increment_storage_usage(%s, 5)", (DEFAULT_USER,))
@@ -66,7 +66,7 @@ async def test_a_removed_file_leaves_the_total_and_stays_in_its_month(
     assert query(USAGE)[0][:3] == (0, 0, 742)
 
 
-# Only functions move them ------------------------------------------------------------------------------------
+# Only functions change the counters --------------------------------------------------------------------------
 
 
 MOVES_OF_COUNTERS = [
@@ -82,7 +82,7 @@ MOVES_OF_COUNTERS = [
 
 
 @pytest.mark.parametrize("role", roles.NAMES)
-async def test_no_role_moves_a_counter_by_itself(
+async def test_no_role_can_write_a_counter_directly(
     db: Database, database_url: str, workspace: UUID, query: Any, role: str
 ) -> None:
     await increment(db, workspace, DEFAULT_USER, 700)
@@ -97,7 +97,7 @@ async def test_no_role_moves_a_counter_by_itself(
     assert query(USAGE)[0][0] == 700
 
 
-async def test_a_tenant_reads_the_counters_of_its_workspace_alone(
+async def test_a_tenant_reads_only_the_counters_of_its_workspace(
     db: Database, workspace: UUID, database_url: str
 ) -> None:
     for owner in (workspace, uuid4()):
@@ -135,7 +135,7 @@ async def test_parallel_increments_lose_nothing(database_url: str, workspace: UU
 @pytest.mark.parametrize(
     "first", ["increment_storage_usage(%(user)s, 10)", "increment_interpretation_count(%(user)s)"]
 )
-async def test_whichever_is_called_first_begins_the_new_month(
+async def test_the_first_call_in_a_month_starts_the_new_month(
     db: Database, workspace: UUID, query: Any, clock: Any, first: str
 ) -> None:
     call = f"SELECT set_config('weighbridge.workspace_id', %(workspace)s, false), weighbridge.{first}"
@@ -153,7 +153,7 @@ async def test_whichever_is_called_first_begins_the_new_month(
     assert [(named,)] == query("SELECT weighbridge.billing_month()")
 
 
-async def test_the_month_turns_in_utc_wherever_the_session_is(
+async def test_the_month_changes_in_utc_whatever_the_time_zone_of_the_session(
     db: Database, database_url: str, workspace: UUID, query: Any, clock: Any
 ) -> None:
     clock.forward(until_next_month(query) - timedelta(hours=4))  # an hour before midnight UTC
@@ -166,10 +166,10 @@ async def test_the_month_turns_in_utc_wherever_the_session_is(
     assert resets[0].astimezone(UTC).strftime("%d %H:%M") == "01 00:00"
 
 
-async def test_one_that_began_before_the_month_turned_does_not_turn_it_back(
+async def test_a_transaction_from_before_the_month_change_does_not_undo_it(
     db: Database, database_url: str, workspace: UUID, query: Any, clock: Any
 ) -> None:
-    """It waits for the row while another, who came after midnight, begins the new month."""
+    """It waits for the row while a later transaction, after midnight, starts the new month."""
     await increment(db, workspace, DEFAULT_USER, 700)
     asks = "SELECT set_config('weighbridge.workspace_id', %s, false)"
     async with (
@@ -203,8 +203,8 @@ STEPS = st.lists(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_the_counters_are_what_happened(database_url: str, steps: list[tuple[str, int, int]]) -> None:
-    """Any sequence of files stored and removed, readings and months, against a model of three lines each."""
+def test_the_counters_agree_with_a_model(database_url: str, steps: list[tuple[str, int, int]]) -> None:
+    """Any sequence of stored and removed files, reads and months, compared with a small model."""
     workspace = uuid4()
     users = [uuid4() for _ in range(3)]
     held: list[list[int]] = [[], [], []]
@@ -255,7 +255,7 @@ async def test_the_same_content_again_is_not_counted_again(ctx: Context, workspa
     assert query(USAGE)[0][:2] == (len(CSV), 1)
 
 
-async def test_one_blob_that_two_uploads_name_is_counted_once_for_the_first(
+async def test_a_blob_of_two_uploads_is_counted_once_for_the_first(
     ctx: Context, workspace: UUID, query: Any
 ) -> None:
     first, second = uuid4(), uuid4()
@@ -266,7 +266,7 @@ async def test_one_blob_that_two_uploads_name_is_counted_once_for_the_first(
     assert query("SELECT user_id, total_bytes, total_sources FROM storage_usage") == [(first, len(CSV), 1)]
 
 
-async def test_many_that_record_the_same_blob_at_once_count_it_once(
+async def test_concurrent_uploads_of_the_same_blob_count_it_once(
     ctx: Context, workspace: UUID, query: Any
 ) -> None:
     await asyncio.gather(*(send(ctx, workspace, client_id=uuid4(), created_by=uuid4()) for _ in range(12)))
@@ -318,10 +318,10 @@ async def test_a_failure_to_count_is_logged_and_blocks_nothing(
     query("ALTER TABLE storage_usage DROP CONSTRAINT broken")  # what the recount finds: test_recount.py
 
 
-# What was there before, and what is told ---------------------------------------------------------------------
+# Figures and moved stores ------------------------------------------------------------------------------------
 
 
-async def test_the_gauge_is_the_sum_of_what_is_stored(app: App, workspace: UUID) -> None:
+async def test_the_gauge_is_the_sum_of_the_stored_bytes(app: App, workspace: UUID) -> None:
     from weighbridge import service_figures
 
     for owner in (workspace, uuid4()):
@@ -335,11 +335,11 @@ async def test_the_gauge_is_the_sum_of_what_is_stored(app: App, workspace: UUID)
     [(0, "0 bytes"), (1000, "1,000 bytes"), (1536, "1.5 KB"), (500 * 2**20, "500 MB"), (2**20 - 1, "1,024 KB"),
      (999_999_999, "954 MB"), (3 * 2**50, "3,072 TB")],
 )  # fmt: skip
-def test_sizes_are_told_in_the_units_of_the_settings(size: int, told: str) -> None:
+def test_sizes_are_shown_in_the_units_of_the_settings(size: int, told: str) -> None:
     assert readable(size) == told
 
 
-async def test_a_moved_store_has_the_same_blobs(ctx: Context, workspace: UUID, query: Any) -> None:
+async def test_blobs_are_the_same_after_the_store_is_moved(ctx: Context, workspace: UUID, query: Any) -> None:
     key = f"{workspace}/2026/01/01/{'a' * 64}"
     async with ctx.db.tx("weighbridge_intake", workspace) as tx:
         for store in ("file:///old", "s3://bucket/prefix"):
