@@ -17,7 +17,7 @@ demo: install ## load sample exports into an embedded Postgres and show the resu
 	@$(BIN)/weighbridge demo
 
 quick: install ## the tests of the inner loop: no browser, no killed processes
-	@$(BIN)/python -m pytest tests/model tests/formats tests/providers tests/slots tests/pipelines tests/preview $(ARGS)
+	@$(BIN)/python -m pytest tests/model tests/formats tests/providers tests/slots tests/pipelines tests/intake $(ARGS)
 
 test: install ## run the whole test suite (make test ARGS="-k lease -n 0")
 	@$(BIN)/python -m tests.console.chromium

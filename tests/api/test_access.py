@@ -180,15 +180,6 @@ async def test_an_expired_or_revoked_key_is_401(
     assert (await client.get("/api/uploads", headers=lasting)).status_code == 401
 
 
-async def test_another_workspace_cannot_be_uploaded_to(
-    client: httpx.AsyncClient, key: dict[str, str], left_behind: Callable[[], list[str]]
-) -> None:
-    data = {"platform": "meta", "workspace_id": str(uuid4())}
-    answer = await client.post("/api/uploads", headers=key, data=data, files={"file": ("a.csv", CSV)})
-    assert (answer.status_code, answer.json()["error"]) == (403, "wrong_workspace")
-    assert left_behind() == []
-
-
 async def test_another_workspace_cannot_be_seen(
     client: httpx.AsyncClient, make_key: MakeKey, make_upload: Callable[..., UUID], query: Query
 ) -> None:

@@ -336,3 +336,12 @@ async def test_a_file_that_cannot_be_stored_yet_is_queued(
         told["queue_id"],
         f"row {told['upload_id']}",
     ]
+
+
+async def test_another_workspace_cannot_be_uploaded_to(
+    client: httpx.AsyncClient, key: dict[str, str], left_behind: Callable[[], list[str]]
+) -> None:
+    data = {"platform": "meta", "workspace_id": str(uuid4())}
+    answer = await client.post("/api/uploads", headers=key, data=data, files={"file": ("a.csv", CSV)})
+    assert (answer.status_code, answer.json()["error"]) == (403, "wrong_workspace")
+    assert left_behind() == []
