@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
+import psutil
 import psycopg
 import pytest
 from tusclient.client import TusClient
@@ -40,7 +41,7 @@ class Service:
         self.start()
 
     def start(self) -> None:
-        log = self._folder / f"{uuid4()}.log"
+        self._log = log = self._folder / f"{uuid4()}.log"
         environment = {
             **os.environ,
             "DATABASE_URL": self.url,
@@ -59,8 +60,11 @@ class Service:
         return int(found.group(1)) if found else 0
 
     def kill(self) -> None:
+        """The process is gone afterwards, and with it its locks: tests/prefork ends a command just after its client."""
+        [process] = re.findall(r"Started server process \[(\d+)\]", self._log.read_text())
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
+        until(lambda: not psutil.pid_exists(int(process)))
 
     def stop(self) -> None:
         """As a deploy does. It must not wait for senders."""

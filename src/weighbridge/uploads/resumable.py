@@ -251,11 +251,11 @@ async def _orphaned(ctx: Context, id_: UUID) -> bool:
 
     Bytes of a row that names another folder stay until it ends: this may be that folder under an older name.
     """
+    if await _in_progress(ctx, id_):
+        return False  # without locking it: the sender's next request would be refused
     try:
         with await asyncio.to_thread(parts.lock, ctx.spool, id_) as part:
-            async with ctx.db.tx() as tx:
-                row = await resumable.get(tx, id_)
-            if row is None or row.ended:
+            if not await _in_progress(ctx, id_):
                 part.remove()
                 return True
     except FileNotFoundError:
@@ -263,6 +263,12 @@ async def _orphaned(ctx: Context, id_: UUID) -> bool:
     except PartLocked:
         pass
     return False
+
+
+async def _in_progress(ctx: Context, id_: UUID) -> bool:
+    async with ctx.db.tx() as tx:
+        row = await resumable.get(tx, id_)
+    return row is not None and not row.ended
 
 
 async def _forget(ctx: Context, upload: Resumable) -> None:
