@@ -100,8 +100,8 @@ def test_an_api_killed_between_file_and_row_leaves_a_file_that_the_sweep_removes
     line.refuse()
     with in_the_way(database_url, "LOCK TABLE upload_queue IN SHARE ROW EXCLUSIVE MODE"):
         sending = site.sending(FILE)
-        until(lambda: query(WAITING))
-        [left] = site.waiting
+        [left] = until(lambda: site.waiting)
+        until(lambda: query(WAITING))  # its row; or a chore, while the row is about to be inserted
         site.kill()
     assert isinstance(sending.exception(), httpx.TransportError)
     until(lambda: not query(f"SELECT FROM pg_stat_activity WHERE {OURS}"))
@@ -152,7 +152,7 @@ def test_a_stopping_worker_releases_its_replay(
     site.kill()
     line.hang(after=len(FILE) // 2)
     clock.forward(FIRST_PAUSE)
-    worker = site.start()
+    worker = site.start(WEIGHBRIDGE_STORE_SECONDS="5")  # longer than it takes to stop
     assert line.stuck.wait(20)
     worker.stop()
     assert query("SELECT retry_count FROM upload_queue") == [(0,)]
