@@ -42,7 +42,7 @@ def enqueue(
             "--workspace", help="The workspace's UUID. Default: the site's workspace.", metavar="UUID"
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Queue sales that were loaded before the site had its current providers.
