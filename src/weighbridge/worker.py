@@ -56,6 +56,7 @@ class Worker:
             queues.append(ProjectQueue(ctx, options, leases, self.signals))
         self._loop = Loop(ctx, options, leases, self.signals, queues)
         self._ctx = ctx
+        self._chores = replace(ctx, db=ctx.db.in_turns())
         self._options = options
 
     @property
@@ -82,18 +83,18 @@ class Worker:
 
     async def _recover(self) -> None:
         """Recovery notifies all workers, this one too."""
-        await recover.run(self._ctx.db, self._options.max_crashes)
+        await recover.run(self._chores.db, self._options.max_crashes)
 
     async def _watch(self) -> None:
         """Raise and withdraw the alerts about all uploads together."""
-        async with self._ctx.db.tx() as tx:
+        async with self._chores.db.tx() as tx:
             await figures.watch_queues(tx, self._options.alert_dead_letters, self._options.alert_backlog)
             await storage_queue.watch(tx, self._options.alert_storage_queue, DEFERRED_ALERT_AFTER)
 
     async def _clean(self) -> None:
-        rows = await clean(self._ctx)
+        rows = await clean(self._chores)
         files = await asyncio.to_thread(sweep, self._ctx.scratch)
-        blobs = await retain(self._ctx)
+        blobs = await retain(self._chores)
         log.info("staging.cleaned", rows=rows, scratch_files=files, blobs=blobs)
 
 
@@ -105,7 +106,7 @@ async def store_waiting_files(ctx: Context, options: WorkerOptions, stop: asynci
             await resumable.finish_waiting(ctx)
 
     async def sweep_resumable() -> None:
-        expired = await resumable.sweep(ctx)
+        expired = await resumable.sweep(replace(ctx, db=ctx.db.in_turns()))
         if expired:
             log.info("resumable.swept", expired=expired)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, LiteralString
@@ -21,6 +23,7 @@ from weighbridge.postgres.errors import translated
 Tx = AsyncConnection[TupleRow]
 
 FRESH = 0.5  # seconds for which a used connection is not checked again
+IDLE_SECONDS = 20  # after this time, the pool closes one connection that was not needed
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,17 @@ class _Connection(AsyncConnection[TupleRow]):
     used = 0.0  # `monotonic` time at the end of its last transaction
 
 
+class _Pool(AsyncConnectionPool[_Connection]):
+    """Lends the connection that was used last: the others become idle, and the pool closes them.
+
+    A used connection also has its plans. By default, the pool lends the one that was idle longest, and none ever is.
+    """
+
+    async def _get_ready_connection(self, timeout: float | None) -> _Connection | None:  # noqa: ASYNC109
+        self._pool.rotate()
+        return await super()._get_ready_connection(timeout)
+
+
 async def _check(connection: _Connection) -> None:
     """Check that the connection is still open, unless it was just used: a check costs a round trip."""
     if monotonic() - connection.used > FRESH:
@@ -49,12 +63,15 @@ class Database:
         self.url = url
         # A worker that freezes inside a transaction must not keep its locks.
         options = f"-c idle_in_transaction_session_timeout=60s -c statement_timeout={statement_timeout_ms}"
-        self._pool: AsyncConnectionPool[_Connection] = AsyncConnectionPool(
+        self._turns: asyncio.Lock | None = None
+        self._in_turns: Database | None = None
+        self._pool = _Pool(
             url,
             min_size=1,
             max_size=size,
             open=False,
             timeout=10,
+            max_idle=IDLE_SECONDS,
             kwargs={"options": options, "application_name": "weighbridge"},
             check=_check,
             connection_class=_Connection,
@@ -65,6 +82,16 @@ class Database:
 
     async def close(self) -> None:
         await self._pool.close()
+
+    def in_turns(self) -> Database:
+        """The same database for chores: all their transactions run one after another, on one connection.
+
+        A chore must not begin a transaction inside another one: it would wait for itself.
+        """
+        if self._in_turns is None:
+            self._in_turns = copy(self)
+            self._in_turns._turns = asyncio.Lock()
+        return self._in_turns
 
     @asynccontextmanager
     async def tx(
@@ -107,7 +134,11 @@ class Database:
     async def _begin(self) -> AsyncIterator[Tx]:
         with translated():
             try:
-                async with self._pool.connection() as connection, connection.transaction():
+                async with (
+                    self._turns or nullcontext(),
+                    self._pool.connection() as connection,
+                    connection.transaction(),
+                ):
                     yield connection
                     connection.used = monotonic()
             except PoolTimeout as error:

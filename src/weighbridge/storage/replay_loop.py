@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from time import monotonic
 
@@ -84,7 +84,7 @@ class Replayer:
             self._no_claims_before = monotonic() + STORE_PAUSE_POLLS * self._poll.total_seconds()
 
     async def _sweep(self) -> None:
-        files, rows = await reconcile(self.ctx)
+        files, rows = await reconcile(replace(self.ctx, db=self.ctx.db.in_turns()))
         if files or rows:
             log.info("spool.swept", files=files, lost=rows)
 
