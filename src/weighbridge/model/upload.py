@@ -63,6 +63,11 @@ class Scope:
         found = {"client_id": self.client_id, "platform": self.platform, "project_id": self.project_id}[name]
         return None if found is None else str(found)
 
+    def values(self) -> dict[str, str]:
+        """All of them as texts; missing ones are empty."""
+        ids = {"upload_id": str(self.upload_id), "workspace_id": str(self.workspace_id)}
+        return ids | {name: self.value(name) or "" for name in ("client_id", "platform", "project_id")}
+
 
 @dataclass(frozen=True)
 class Changes:

@@ -3,7 +3,8 @@
     run_checks              runs the modules below in this order; the only entry point
     headers                 header cells → fields; header_currency: the currency in a header
     check_plan              the pipeline as SQL over the columns of one file; record_currency: the currency of amounts
-    record_source           the records as views of DuckDB; duckdb_connection
+    check_tables            the tables of a check, and plans kept from earlier files; duckdb_connection
+    record_source           the records as views of DuckDB
     time_zones              the time zone that a file names above its header
     decimal_and_date_order  decimal mark, and order of day and month, decided once for the file
     classify_records        each record: typed fields, and one of record_kinds: accepted, blank, totals, header, …

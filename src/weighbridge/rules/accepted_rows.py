@@ -19,9 +19,11 @@ def build(db: Any, plan: CheckPlan) -> None:
     """
     columns = [column for name in plan.pipeline.grain.columns if (column := grain_column(plan, name))]
     order = [f"{key} NULLS LAST" for key in key_columns(plan)]
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE grain AS
-        SELECT {", ".join(["row_index", "line", *columns])}
-        FROM typed {dimensions.join(plan)} WHERE kind = {ACCEPTED} ORDER BY {", ".join([*order, "row_index"])}""")
+    db.make(
+        "grain",
+        f"""SELECT {", ".join(["row_index", "line", *columns])}
+        FROM typed {dimensions.join(plan)} WHERE kind = {ACCEPTED} ORDER BY {", ".join([*order, "row_index"])}""",
+    )
 
 
 def find_rejected_keys(db: Any, plan: CheckPlan) -> None:
@@ -32,9 +34,11 @@ def find_rejected_keys(db: Any, plan: CheckPlan) -> None:
     if plan.dimension_columns:
         links = "LEFT JOIN rejected_links USING (combo)"
         readable.append("coalesce(readable, false)")
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE rejected_keys AS
-        SELECT row_index, line, {", ".join(key_columns(plan))}, {" AND ".join(readable) or "true"} AS readable
-        FROM typed {links} WHERE kind = {REJECTED}""")
+    db.make(
+        "rejected_keys",
+        f"""SELECT row_index, line, {", ".join(key_columns(plan))}, {" AND ".join(readable) or "true"} AS readable
+        FROM typed {links} WHERE kind = {REJECTED}""",
+    )
 
 
 def key_columns(plan: CheckPlan) -> list[str]:

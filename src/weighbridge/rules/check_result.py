@@ -18,6 +18,7 @@ from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import accepted_rows, dimensions
 from weighbridge.rules.check_plan import CheckPlan, duck_type, literal, quoted
+from weighbridge.rules.check_tables import Tables
 
 BATCH_ROWS = 20_000
 
@@ -29,7 +30,7 @@ class CheckResult:
     Use one iterator at a time, in one thread: DuckDB streams one result per connection.
     """
 
-    db: Any
+    db: Tables
     plan: CheckPlan
     scope: Scope
     bins: Bins
@@ -59,7 +60,8 @@ class CheckResult:
         if not self.counts[entity]:
             return
         last = after
-        for batch in self.select(f"{_rows(declared, self.plan, self.scope)} WHERE rowid >= {after}"):
+        resumed = f" WHERE rowid >= {after}" if after else ""
+        for batch in self.select(f"{self._rows(declared)}{resumed}"):
             first, last = last + 1, last + batch.num_rows
             ends = batch.column("seq")[0].as_py(), batch.column("seq")[-1].as_py()
             assert ends == (first, last), f"staged rows out of order: expected {(first, last)}, got {ends}"
@@ -82,12 +84,12 @@ class CheckResult:
 
     def select(self, sql: str) -> Iterator[Any]:
         """Arrow batches of any query over the checked rows."""
-        yield from self.db.sql(sql).to_arrow_reader(BATCH_ROWS)
+        yield from self.db.batches(sql, BATCH_ROWS)
 
     def staged_sql(self, entity: str) -> str:
         """SELECT the same rows as `staged`, in any order."""
         declared = self.plan.pipeline.entity(entity)
-        rows = _rows(declared, self.plan, self.scope)
+        rows = self._rows(declared)
         if declared is not self.plan.pipeline.grain:
             return rows
         columns, joins = [], []
@@ -112,8 +114,24 @@ class CheckResult:
 
     def _ids(self, entity: str) -> Any:
         """The ids of an entity, indexed by number. Numbers begin at 1."""
-        ids = self.db.sql(f"SELECT id FROM {self._table(entity)} ORDER BY id").to_arrow_table()
-        return pa.concat_arrays([pa.nulls(1, pa.binary(16)), *(c.storage for c in ids.column("id").chunks)])
+        ids = self.select(f"SELECT id FROM {self._table(entity)} ORDER BY id")
+        return pa.concat_arrays([pa.nulls(1, pa.binary(16)), *(batch.column("id").storage for batch in ids)])
+
+    def _rows(self, entity: Entity) -> str:
+        """SELECT the rows of an entity. The position of a row in its table is its seq."""
+        columns = [
+            *(f"CAST({self.db.value(name)} AS UUID) AS {name}" for name in ("upload_id", "workspace_id")),
+            "CAST(rowid + 1 AS INTEGER) AS seq",
+            "row_index",
+            "line",
+        ]
+        if entity is self.plan.pipeline.grain:
+            columns += [f"{_value(self.plan, name)} AS {quoted(name)}" for name in entity.columns]
+            table = "grain"
+        else:
+            columns += ["id", "natural_key_hash", *map(quoted, entity.columns)]
+            table = dimensions.table(entity)
+        return f"SELECT {', '.join(columns)} FROM {self.db.numbered(table)}"
 
     def _table(self, entity: str) -> str:
         found = self.counts[entity]
@@ -131,19 +149,6 @@ def _with_ids(batch: Any, ids: dict[str, Any]) -> Any:
         column = pa.ExtensionArray.from_storage(pa.uuid(), by_number.take(batch.column(place)))
         batch = batch.set_column(place, pa.field(name, pa.uuid()), column)
     return batch
-
-
-def _rows(entity: Entity, plan: CheckPlan, scope: Scope) -> str:
-    """SELECT the rows of an entity. The position of a row in its table is its seq."""
-    constants = [
-        f"CAST({literal(str(scope.upload_id))} AS UUID) AS upload_id",
-        f"CAST({literal(str(scope.workspace_id))} AS UUID) AS workspace_id",
-        "CAST(rowid + 1 AS INTEGER) AS seq",
-    ]
-    if entity is not plan.pipeline.grain:
-        return f"SELECT {', '.join(constants)}, * FROM {dimensions.table(entity)}"
-    columns = [f"{_value(plan, name)} AS {quoted(name)}" for name in entity.columns]
-    return f"SELECT {', '.join([*constants, 'row_index', 'line', *columns])} FROM grain"
 
 
 def _value(plan: CheckPlan, name: str) -> str:

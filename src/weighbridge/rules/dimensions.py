@@ -13,31 +13,31 @@ Rules and hashes run once per combination, not once per record.
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 from weighbridge.model.pipeline import Computed, Entity, Field, NamePath
 from weighbridge.model.upload import Scope
 from weighbridge.rules.check_plan import CheckPlan, Locale, duck_type, literal, quoted, stages
+from weighbridge.rules.check_tables import Tables
 from weighbridge.rules.field_errors import dimension_errors
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
 
 _SEPARATOR = " || chr(31) || "
 
 
-def build(db: Any, plan: CheckPlan, locale: Locale, scope: Scope) -> None:
+def build(db: Tables, plan: CheckPlan, locale: Locale, scope: Scope) -> None:
     """Make these tables from the accepted records. Reject records with an error in a dimension's cell."""
     if not plan.dimension_columns:
         return
-    db.execute(f"CREATE OR REPLACE TEMP TABLE tuples AS {_tuples(plan, locale, scope)}")
-    db.execute(f"CREATE OR REPLACE TEMP TABLE links AS {_links(plan)}")
+    db.make("tuples", _tuples(db, plan, locale))
+    db.make("links", _links(plan))
     if db.execute("SELECT count(*) FROM tuples WHERE bad").fetchall()[0][0]:
         db.execute(f"""UPDATE typed SET kind = {REJECTED}
             FROM links WHERE bad AND typed.combo = links.combo AND kind = {ACCEPTED}""")
     for entity in entities(plan):
-        db.execute(f"CREATE OR REPLACE TEMP TABLE {table(entity)} AS {_rows(entity, plan)}")
+        db.make(table(entity), _rows(entity, plan))
 
 
-def link_rejected(db: Any, plan: CheckPlan, locale: Locale, scope: Scope) -> None:
+def link_rejected(db: Tables, plan: CheckPlan, locale: Locale, scope: Scope) -> None:
     """Make `rejected_links`: as `links`, for rejected records. Number 0: no accepted record has this entity.
 
     `readable`: whether the key of the record can be read from its cells.
@@ -54,9 +54,11 @@ def link_rejected(db: Any, plan: CheckPlan, locale: Locale, scope: Scope) -> Non
             AS {numbered} ON {numbered}.id = {found}""")
         if entity.name in in_key:
             known.append(f"{found} IS NOT NULL")
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE rejected_links AS
-        SELECT combo, NOT bad OR ({" AND ".join(known)}) AS readable{"".join(columns)}
-        FROM combos JOIN ({_tuples(plan, locale, scope, REJECTED)}) AS tuples ON {same} {" ".join(joins)}""")
+    db.make(
+        "rejected_links",
+        f"""SELECT combo, NOT bad OR ({" AND ".join(known)}) AS readable{"".join(columns)}
+        FROM combos JOIN ({_tuples(db, plan, locale, REJECTED)}) AS tuples ON {same} {" ".join(joins)}""",
+    )
 
 
 def entities(plan: CheckPlan) -> list[Entity]:
@@ -87,7 +89,8 @@ def table(entity: Entity) -> str:
     return quoted(f"dim {entity.name}")
 
 
-def _tuples(plan: CheckPlan, locale: Locale, scope: Scope, kind: int = ACCEPTED) -> str:
+def _tuples(db: Tables, plan: CheckPlan, locale: Locale, kind: int = ACCEPTED) -> str:
+    """SELECT the combinations of the records of this kind."""
     cells = ", ".join(plan.dimension_cells)
     affected = f"{plan.pipeline.grain.name}.{plan.pipeline.affected}"
     day = f"({quoted(affected)} - DATE '1970-01-01')" if affected in plan.layout.columns else "0"
@@ -113,7 +116,7 @@ def _tuples(plan: CheckPlan, locale: Locale, scope: Scope, kind: int = ACCEPTED)
     sql = f"""SELECT {cells}, last, row_index, line, coalesce({bad}, false) AS bad, {", ".join(values)}
         FROM {stages(plan.dimension_columns, plan, locale, distinct)}"""
     for entity in entities(plan):
-        sql = f"SELECT *, {_natural_key_hash(entity, plan, scope)} AS {_hash(entity)} FROM ({sql})"
+        sql = f"SELECT *, {_natural_key_hash(db, entity, plan)} AS {_hash(entity)} FROM ({sql})"
         sql = f"SELECT *, {_uuid(_hash(entity))} AS {_id(entity)} FROM ({sql})"
     return sql
 
@@ -172,10 +175,9 @@ def _computed(computed: Computed, entity: Entity, plan: CheckPlan) -> str:
     return reduce(lambda sql, part: sql.replace(part, f"({parts[part]})"), parts, computed.expression)
 
 
-def _natural_key_hash(entity: Entity, plan: CheckPlan, scope: Scope) -> str:
+def _natural_key_hash(db: Tables, entity: Entity, plan: CheckPlan) -> str:
     """SQL: SHA-256 of entity, workspace, scope and key. Postgres computes the same hash: do not change it."""
-    parts = [literal(entity.name), literal(str(scope.workspace_id))]
-    parts += [literal(scope.value(name) or "") for name in entity.scope]
+    parts = [literal(entity.name), *map(db.value, ("workspace_id", *entity.scope))]
     refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
     own = []
     for name in entity.key:

@@ -89,8 +89,9 @@ class RecordSource:
 
     def _register(self, db: Any, batches: Iterator[Any], *, coded: bool = False) -> str:
         schema = _schema(self._plan, coded=coded)
-        db.register("sheet", pa.RecordBatchReader.from_batches(schema, batches))
-        return "sheet"
+        name = "coded" if coded else "records"
+        db.register(name, pa.RecordBatchReader.from_batches(schema, batches))
+        return name
 
     def _read(self, prepare: Callable[[Any], Any]) -> Iterator[Any]:
         batches: Iterable[Any] = self._head

@@ -39,8 +39,11 @@ def keep_links(db: Any, sheet: Sheet, *, with_totals: bool) -> bool:
     settled = f"SELECT row_index FROM typed WHERE kind IN ({ACCEPTED}, {DUPLICATE}, {REJECTED})"
     if with_totals:
         settled += " UNION ALL SELECT row_index FROM breakdown_totals"
-    db.execute(f"""CREATE TEMP TABLE fixes AS SELECT record_links.* FROM record_links
+    db.make(
+        "fixes",
+        f"""SELECT record_links.* FROM record_links
         SEMI JOIN ({settled}) USING (row_index)
-        ORDER BY row_index""")
+        ORDER BY row_index""",
+    )
     db.unregister("record_links")
     return True

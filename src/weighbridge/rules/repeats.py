@@ -83,9 +83,11 @@ def _find_repeated(db: Any, plan: CheckPlan, *, some_rejected: bool) -> bool:
     same = " AND ".join(f"members.{name} IS NOT DISTINCT FROM repeated.{name}" for name in keys)
     order = ", ".join(f"members.{name}" for name in keys)
     rejected = "members.rejected" if some_rejected else "false"
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE repeated AS
-        SELECT members.row_index, members.line, {rejected} AS rejected, dense_rank() OVER (ORDER BY {order}) AS no
-        FROM {members} AS members JOIN ({repeated}) AS repeated ON {same}""")
+    db.make(
+        "repeated",
+        f"""SELECT members.row_index, members.line, {rejected} AS rejected, dense_rank() OVER (ORDER BY {order}) AS no
+        FROM {members} AS members JOIN ({repeated}) AS repeated ON {same}""",
+    )
     return True
 
 
@@ -108,19 +110,23 @@ def _compare(db: Any, plan: CheckPlan, source: str) -> list[str]:
     cells = [f"{cell} AS c{position}" for position, cell in enumerate(_cells(plan))]
     # `surplus` of a record with a fault is its text, not a JSON object.
     late = "NULL::VARCHAR" if plan.csv else "CASE WHEN sheet.fault IS NULL THEN sheet.surplus END"
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE found AS
-        SELECT row_index, repeated.line, rejected, no, {", ".join(cells)}, {late} AS late
-        FROM {source} AS sheet JOIN repeated USING (row_index) JOIN typed USING (row_index)""")
+    db.make(
+        "found",
+        f"""SELECT row_index, repeated.line, rejected, no, {", ".join(cells)}, {late} AS late
+        FROM {source} AS sheet JOIN repeated USING (row_index) JOIN typed USING (row_index)""",
+    )
     headers = list(plan.layout.header)
     more = {} if plan.csv else _late_cells(db)
     late_cells = [f"coalesce({cell}, '') AS c{p}" for p, cell in enumerate(more.values(), len(headers))]
     headers += more
     names = ", ".join(f"c{position}" for position in range(len(headers)))
     equal = f"PARTITION BY no, rejected, {names}"
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE compared AS
-        SELECT *, row_number() OVER ({equal} ORDER BY row_index) > 1 AS is_copy,
+    db.make(
+        "compared",
+        f"""SELECT *, row_number() OVER ({equal} ORDER BY row_index) > 1 AS is_copy,
             min(row_index) OVER ({equal}) AS variant
-        FROM (SELECT {", ".join(["*", *late_cells])} FROM found)""")
+        FROM (SELECT {", ".join(["*", *late_cells])} FROM found)""",
+    )
     return headers
 
 
@@ -156,25 +162,29 @@ def _classify(db: Any, plan: CheckPlan, headers: list[str], *, some_rejected: bo
         f"CASE WHEN count(DISTINCT c{position}) > 1 THEN {literal(header or '(no name)')} END"
         for position, header in enumerate(headers)
     ]
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE contradictions AS
-        SELECT no, list_filter([{", ".join(names)}], lambda name: name IS NOT NULL) AS columns,
+    db.make(
+        "contradictions",
+        f"""SELECT no, list_filter([{", ".join(names)}], lambda name: name IS NOT NULL) AS columns,
             bool_or(rejected) AS incomplete, false AS breakdown, NULL::INTEGER AS unclear_line
-        FROM compared WHERE NOT is_copy GROUP BY no HAVING count(*) > 1""")
+        FROM compared WHERE NOT is_copy GROUP BY no HAVING count(*) > 1""",
+    )
     distinguishing, certain = sum_breakdowns.mark_contradictions(db, plan, headers)
     by = list(distinguishing.values())
     totals: dict[str, str] = {}
     if distinguishing:
         sum_breakdowns.refuse_unless_summable(db, plan, by, certain=certain, some_rejected=some_rejected)
         totals = totals_in_breakdowns.count_totals(db, plan, distinguishing)
-    db.execute("""CREATE OR REPLACE TEMP TABLE rejected_repeats AS
-        SELECT row_index, columns, breakdown, unclear_line IS NOT NULL AS unclear,
+    db.make(
+        "rejected_repeats",
+        """SELECT row_index, columns, breakdown, unclear_line IS NOT NULL AS unclear,
             CASE WHEN breakdown THEN coalesce(unclear_line, rejected_line)
             WHEN variant = variants[1] THEN lines[2] ELSE lines[1] END AS other_line
         FROM compared JOIN contradictions USING (no)
             JOIN (SELECT no, list(row_index ORDER BY row_index) AS variants, list(line ORDER BY row_index) AS lines,
                     min(line) FILTER (rejected) AS rejected_line
                 FROM compared WHERE NOT is_copy GROUP BY no) USING (no)
-        WHERE NOT breakdown OR unclear_line IS NOT NULL OR (incomplete AND NOT rejected)""")
+        WHERE NOT breakdown OR unclear_line IS NOT NULL OR (incomplete AND NOT rejected)""",
+    )
     [(rejected,)] = db.execute("SELECT count(*) FROM rejected_repeats").fetchall()
     summed = sum_breakdowns.add_up(db, plan, by) if distinguishing else None
     db.execute(

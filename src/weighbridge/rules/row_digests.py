@@ -39,7 +39,7 @@ def group_digests(checked: CheckResult, declaration: str) -> Iterator[Any]:
             CAST({quoted(pipeline.affected)} AS VARCHAR) AS group_key, min(seq) AS first_seq, max(seq) AS last_seq,
             unhex(sha256(concat_ws(':', {parts}))) AS digest
         FROM ({checked.staged_sql(grain.name)})
-        GROUP BY {quoted(pipeline.affected)} ORDER BY first_seq"""
+        GROUP BY {quoted(pipeline.affected)} ORDER BY first_seq""",
     )
 
 
@@ -48,7 +48,7 @@ def rows_digest(checked: CheckResult) -> bytes:
     its watermark are valid for this one.
     """
     found = [
-        checked.db.sql(_sums(checked, entity)).fetchall()
+        checked.db.execute(_sums(checked, entity)).fetchall()
         for entity in checked.plan.pipeline.entities
         if checked.counts[entity.name]
     ]

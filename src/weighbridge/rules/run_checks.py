@@ -43,6 +43,7 @@ from weighbridge.rules import (
 from weighbridge.rules import decimal_and_date_order as rules_locale
 from weighbridge.rules.check_plan import CheckPlan, Column, Locale
 from weighbridge.rules.check_result import CheckResult
+from weighbridge.rules.check_tables import KeptPlans, Tables
 from weighbridge.rules.classify_records import classified, classify_names
 from weighbridge.rules.headers import match, missing_expected, refuse_without_measures
 from weighbridge.rules.record_kinds import (
@@ -108,15 +109,15 @@ def check(
         refuse_without_measures(layout, pipeline, profile)
         source = RecordSource(plan, sheet, scratch, progress or Progress())
         db = (
-            duckdb_connection.shared()
+            KeptPlans((pipeline.name, scope.platform, sheet.kind, tuple(sheet.header)), scope.values())
             if source.small
-            else duckdb_connection.own(scratch, memory_limit, threads)
+            else Tables(duckdb_connection.own(scratch, memory_limit, threads), scope.values())
         )
         try:
             with time_zones.applied(db, pipeline, sheet.preamble):
                 return _Check(db, plan, source, sheet).run(scope)
         except BaseException as error:
-            db.close()
+            db.discard()
             # DuckDB wraps exceptions that are raised while it reads our batches.
             raise source.failure or error from None
 
@@ -165,9 +166,9 @@ class _Check:
         if bins.rejected:
             records = self.source.records(self.db)
             sql = rejections(self.plan, locale, records, repeats_rejected=repeated.rejected, clocks=clocks)
-            self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
+            self.db.make("rejections", sql)
         linked = keep_links(self.db, self.sheet, with_totals=repeated.totals)
-        self.db.execute("DROP TABLE typed")
+        self.db.drop("typed")
         return CheckResult(
             db=self.db,
             plan=self.plan,
@@ -249,7 +250,7 @@ class _Check:
     def make_typed(self, locale: Locale) -> dict[int, int]:
         """Create `typed`. Returns the number of records of each kind."""
         sql = classified(self.plan, locale, self.source.coded(self.db))
-        self.db.execute(f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
+        self.db.make("typed", sql)
         if self.plan.pipeline.leading_totals:
             classify_leading(self.db)
         kinds = self.kinds()

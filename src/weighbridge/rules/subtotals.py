@@ -52,7 +52,7 @@ def count_subtotals(db: Any, plan: CheckPlan, combos: Any, *, confirmed: bool) -
     conditions = [f"state0 >= {LABEL}", *(f"state{no} <> {NAMED}" for no in range(1, len(levels)))]
     if not _any(db, source, " OR ".join(conditions)):
         return
-    db.execute(f"CREATE OR REPLACE TEMP TABLE levels AS SELECT * FROM {source}")
+    db.make("levels", f"SELECT * FROM {source}")
     figures = [
         quoted(column.name) for column in plan.grain_columns if column.numeric and column.field.additive
     ]
@@ -139,11 +139,13 @@ def _settle_level(db: Any, plan: CheckPlan, figures: list[str], no: int, count: 
     same = " AND ".join(f"wholes.{name} IS NOT DISTINCT FROM parts.{name}" for name in group) or "true"
     fits = [f"coalesce(wholes.{name} = parts.{name}, wholes.{name} IS NULL)" for name in figures]
     any_figure = " OR ".join(f"coalesce(wholes.{name} <> 0, false)" for name in figures)
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE wholes AS
-        SELECT wholes.row_index, wholes.state{no} = {LABEL} AS labelled, coalesce(parts.records, 0) AS records,
+    db.make(
+        "wholes",
+        f"""SELECT wholes.row_index, wholes.state{no} = {LABEL} AS labelled, coalesce(parts.records, 0) AS records,
             coalesce({" AND ".join(fits)}, false) AS fits, {any_figure} AS filled
         FROM (SELECT * FROM typed JOIN levels USING (combo) WHERE kind = {ACCEPTED} AND {whole}) AS wholes
-        LEFT JOIN ({parts}) AS parts ON {same}""")
+        LEFT JOIN ({parts}) AS parts ON {same}""",
+    )
     # The file has subtotals at this level if some add up two or more records, or if several are equal to the one record
     # below them and none differs. Then records that cover one record are subtotals, too, and records that do not fit
     # are rejected, as one of their parts may be rejected. A single record that is equal to the one record below it is

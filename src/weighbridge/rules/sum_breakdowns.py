@@ -107,8 +107,7 @@ def add_up(db: Any, plan: CheckPlan, distinguishing: list[str]) -> str | None:
             made[name] = f"CAST(NULL AS {kind})"
             empty.append(column.label)
     merge(db, members, made)
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE parts AS
-        SELECT first, row_index, line FROM ({members}) JOIN merged USING (no)""")
+    db.make("parts", f"""SELECT first, row_index, line FROM ({members}) JOIN merged USING (no)""")
     left = f" Empty, because they cannot be added up: {', '.join(empty)}." if empty else ""
     by = listed(distinguishing)
     return f"{records:,} records were added up into {kept:,}; they were distinguished by {by}.{left}"
@@ -117,9 +116,11 @@ def add_up(db: Any, plan: CheckPlan, distinguishing: list[str]) -> str | None:
 def merge(db: Any, members: str, made: dict[str, str]) -> None:
     """Accept the first record of each key with the given values; the others count as duplicates."""
     values = "".join(f", {how} AS {name}" for name, how in made.items())
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE merged AS
-        SELECT no, min(row_index) AS first{values}
-        FROM grain JOIN (SELECT row_index, no FROM ({members})) USING (row_index) GROUP BY no""")
+    db.make(
+        "merged",
+        f"""SELECT no, min(row_index) AS first{values}
+        FROM grain JOIN (SELECT row_index, no FROM ({members})) USING (row_index) GROUP BY no""",
+    )
     if made:
         taken = ", ".join(f"{name} = merged.{name}" for name in made)
         db.execute(f"UPDATE typed SET {taken} FROM merged WHERE typed.row_index = merged.first")

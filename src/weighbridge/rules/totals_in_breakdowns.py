@@ -93,7 +93,7 @@ def _make(db: Any, table: str, columns: tuple[str, str], rows: list[tuple[int, i
     """Create a table of whole numbers."""
     values = [pa.array([row[i] for row in rows], pa.int64()) for i in range(2)]
     db.register("made_here", pa.table(values, names=columns))
-    db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM made_here")
+    db.make(table, "SELECT * FROM made_here")
     db.unregister("made_here")
 
 
@@ -102,10 +102,12 @@ def _lay_out(db: Any, plan: CheckPlan, positions: list[int], names: list[str]) -
     states = [f"{_state(f'c{p}', plan)} AS s{p}" for p in positions]
     cells = [f"c{p}" for p in positions]
     figures = [f"{name} AS f{no}" for no, name in enumerate(names)]
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE breakdown_parts AS
-        SELECT compared.row_index, compared.line, no, {", ".join([*cells, *states, *figures])}
+    db.make(
+        "breakdown_parts",
+        f"""SELECT compared.row_index, compared.line, no, {", ".join([*cells, *states, *figures])}
         FROM compared JOIN grain USING (row_index)
-        WHERE no IN (SELECT no FROM contradictions WHERE breakdown AND NOT incomplete) AND NOT is_copy""")
+        WHERE no IN (SELECT no FROM contradictions WHERE breakdown AND NOT incomplete) AND NOT is_copy""",
+    )
 
 
 def _state(cell: str, plan: CheckPlan) -> str:
@@ -131,10 +133,12 @@ def _find_unlisted(db: Any, positions: list[int], figures: int) -> None:
         ]
         named = " AND ".join(f"s{p} = {NAMED}" for p in positions)
         filled = " OR ".join(f"f{no} <> 0" for no in range(figures))
-        db.execute(f"""CREATE OR REPLACE TEMP TABLE sums AS
-            SELECT row_index, line, no, {value} AS value, count(*) OVER whole AS records,
+        db.make(
+            "sums",
+            f"""SELECT row_index, line, no, {value} AS value, count(*) OVER whole AS records,
                 {" AND ".join(fits)} AS fits, {" + ".join(digits)} AS digits
-            FROM breakdown_parts WHERE {named} AND ({filled}) WINDOW whole AS (PARTITION BY {whole})""")
+            FROM breakdown_parts WHERE {named} AND ({filled}) WINDOW whole AS (PARTITION BY {whole})""",
+        )
         always = """SELECT value, sum(digits) FILTER (records > 2) AS digits FROM sums WHERE records > 1
             GROUP BY value HAVING bool_and(fits) AND max(records) > 2"""
         sure = f"SELECT value FROM ({always}) WHERE digits >= {SURE}"
