@@ -17,6 +17,7 @@ from tests.engine.steps import Query
 from weighbridge.delivery.context import Context
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.retry import POLICIES
+from weighbridge.postgres.errors import LOCK_HELD
 from weighbridge.postgres.transactions import Database
 from weighbridge.worker import Worker
 
@@ -79,8 +80,8 @@ async def test_after_the_last_wait_the_upload_fails_and_a_retry_counts_anew(
         "INSERT INTO weighbridge.attempts"
         " (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until, closed_at, outcome, error)"
         " SELECT 'uploads', %s, %s, 'x', now(), now(), now(), now(), 'released',"
-        " 'Another transaction holds a lock that this one needs.' FROM generate_series(1, %s)",
-        (changed, workspace, tries),
+        " %s FROM generate_series(1, %s)",
+        (changed, workspace, LOCK_HELD, tries),
     )
     worker = Worker(impatient, WorkerOptions())
     found = "SELECT status, error_code FROM data_uploads WHERE id = %s"

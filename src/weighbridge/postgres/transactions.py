@@ -97,6 +97,7 @@ class Database:
     ) -> None:
         self.url = url
         self._timeouts = timeouts or Timeouts(statement_timeout_ms / 1000)
+        self._answer = self._timeouts.answer
         self._turns: asyncio.Lock | None = None
         self._in_turns: Database | None = None
         self._pool = _Pool(
@@ -131,7 +132,7 @@ class Database:
         return self._in_turns
 
     async def _configure(self, connection: _Connection) -> None:
-        connection.limit = self._timeouts.answer
+        connection.limit = self._answer
         # Named in each BEGIN: the default of the server, the database or the login may be another one.
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
 
@@ -189,10 +190,10 @@ class Database:
         with translated():
             try:
                 async with self._turns or nullcontext(), self._pool.connection() as connection:
-                    with connection.limited(self._timeouts.answer):
-                        async with connection.transaction():
-                            yield connection
-                            connection.used = monotonic()
+                    connection.limit = self._answer  # the last transaction may have had another one
+                    async with connection.transaction():
+                        yield connection
+                        connection.used = monotonic()
             except PoolTimeout as error:
                 raise RetryLater("connection", "Could not connect to the database.") from error
 
