@@ -71,7 +71,11 @@ async def swallowed(proxy: DatabaseProxy, database: Database) -> None:
 # Parameters -------------------------------------------------------------------------------------------------
 
 
-async def test_connections_have_timeouts_unless_the_address_sets_them(proxy: DatabaseProxy) -> None:
+async def test_connections_have_timeouts_unless_the_address_sets_them(
+    proxy: DatabaseProxy, database_url: str, query: Any
+) -> None:
+    name = database_url.split("/")[3].split("?")[0]
+    query(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     url = f"{proxy.url}&connect_timeout=7&keepalives_idle=99&options=-c%20search_path%3Dpublic"
     database = Database(url, timeouts=SHORT)
     await database.open()
@@ -94,6 +98,8 @@ async def test_connections_have_timeouts_unless_the_address_sets_them(proxy: Dat
             "5",
             "30000",
         )
+    level = "SELECT current_setting('transaction_isolation')"
+    assert await fetch_one(listening, level) == beating.execute(level).fetchone() == ("read committed",)
     await listening.close()
     beating.close()
 

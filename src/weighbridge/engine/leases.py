@@ -148,7 +148,6 @@ class Leases:
         return not locked
 
     def _beat(self, connection: BlockingConnection, tokens: set[UUID]) -> set[UUID]:
-        """Those that are alive, renewed."""
-        with connection.transaction():
-            found = connection.execute(_SQL["heartbeat"], (list(tokens), self._lease, self._ceiling))
-            return {row[0] for row in found.fetchall()}
+        """Those that are alive, renewed. One statement: a process that freezes must not keep a lock on them."""
+        found = connection.execute(_SQL["heartbeat"], (list(tokens), self._lease, self._ceiling))
+        return {row[0] for row in found.fetchall()}

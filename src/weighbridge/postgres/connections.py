@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection, Connection, IsolationLevel, waiting
+from psycopg import AsyncConnection, Connection, waiting
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
@@ -38,8 +38,12 @@ _DEFAULTS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,  # milliseconds
 }
-# The server's side: a session whose client is gone does not use up a connection for two hours.
-_SERVER = "-c tcp_keepalives_idle=60 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
+# The server's side. A session whose client is gone does not use up a connection for two hours. The isolation level is
+# for single statements; transactions name theirs.
+_SERVER = (
+    "-c tcp_keepalives_idle=60 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
+    r" -c default_transaction_isolation=read\ committed"
+)
 _INTERVAL = 0.1  # how often psycopg looks up while it waits; its own default
 
 
@@ -137,6 +141,5 @@ def connect_blocking(
     """A separate connection for a thread. Raises psycopg's own errors."""
     ours = parameters(url, name, options=options, connect_seconds=connect_seconds)
     connection = BlockingConnection.connect(url, autocommit=True, **ours)
-    connection.isolation_level = IsolationLevel.READ_COMMITTED
     connection.limit = limit
     return connection

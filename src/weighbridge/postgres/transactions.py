@@ -79,6 +79,14 @@ class _Pool(AsyncConnectionPool[_Connection]):
     A used connection also has its plans. By default, the pool lends the one that was idle longest, and none ever is.
     """
 
+    replaced = 0.0  # `monotonic` time
+
+    async def replace_idle(self) -> None:
+        """One did not answer: the others are probably dead as well, and each check would take as long."""
+        if monotonic() - self.replaced > FRESH:  # checks that began together end together
+            self.replaced = monotonic()
+            await self.drain()
+
     async def _get_ready_connection(self, timeout: float | None) -> _Connection | None:  # noqa: ASYNC109
         self._pool.rotate()
         return await super()._get_ready_connection(timeout)
@@ -144,8 +152,7 @@ class Database:
             with connection.limited(self._timeouts.check):
                 await AsyncConnectionPool.check_connection(connection)
         except NoAnswer:
-            # The others are probably dead as well, and each check would take as long.
-            await self._pool.drain()
+            await self._pool.replace_idle()
             raise
 
     @asynccontextmanager
