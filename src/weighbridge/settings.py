@@ -119,6 +119,13 @@ class Settings(BaseSettings):
     statement_timeout_seconds: float = Field(
         120, ge=0, description="Timeout of one database statement; 0: no limit."
     )
+    stop_seconds: float = Field(
+        110,
+        gt=0,
+        le=3600,
+        description="Maximum time from SIGTERM or SIGINT to the end of the process; an API process without a worker: "
+        "25 at most.",
+    )
     alert_hook: str | None = Field(
         None, description="module:function that receives each IngestionCompleteEvent."
     )

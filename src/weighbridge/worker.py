@@ -27,7 +27,7 @@ from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
 from weighbridge.projects import queue as projects_queue
 from weighbridge.projects.project_run import ProjectQueue
-from weighbridge.storage import parts
+from weighbridge.storage import parts, quota
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage.replay_loop import SHORTEST_POLL, Replayer
 from weighbridge.storage.retention import retain
@@ -70,6 +70,7 @@ class Worker:
             async with repeated(
                 Chore(self._recover, self._options.lease / 3),
                 Chore(self._watch, self._options.lease / 3),
+                Chore(self._count, self._options.lease / 3),
                 Chore(self._clean, self._options.clean_every),
             ):
                 await self._loop.run(stop)
@@ -90,6 +91,9 @@ class Worker:
         async with self._chores.db.tx() as tx:
             await figures.watch_queues(tx, self._options.alert_dead_letters, self._options.alert_backlog)
             await storage_queue.watch(tx, self._options.alert_storage_queue, DEFERRED_ALERT_AFTER)
+
+    async def _count(self) -> None:
+        await quota.count_again(self._chores.db)
 
     async def _clean(self) -> None:
         rows = await clean(self._chores)

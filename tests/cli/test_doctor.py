@@ -182,7 +182,7 @@ def test_a_broken_database_object_is_found_and_repaired_with_the_printed_fix(
         ("INSERT INTO weighbridge_migrations.applied VALUES (9999, 'later', 'x')", "migrations", "failed",
          "The database has migration 9999", "version of Weighbridge"),
         ("DELETE FROM weighbridge_migrations.applied", "migrations", "failed",
-         "The database lacks migration 0001_initial, the current SQL functions.", "weighbridge db migrate"),
+         "The database lacks migration 0001_initial, migration 0002_", "weighbridge db migrate"),
         ("UPDATE weighbridge_migrations.functions SET digest = 'other'", "migrations", "failed",
          "The database lacks the current SQL functions.", "weighbridge db migrate"),
         ("DELETE FROM weighbridge.pipelines WHERE name = 'ads'", "tables", "failed",

@@ -168,6 +168,7 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
             "reserve_storage",
             "release_storage",
             "count_blob",
+            "note_uncounted",
             "increment_storage_usage",
         },
         "weighbridge_parse": {

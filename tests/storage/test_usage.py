@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -316,6 +317,45 @@ async def test_a_failure_to_count_is_logged_and_blocks_nothing(
     fields = {"user_id": str(user), "byte_size": len(CSV), "reason": "check_violation"}
     assert told.items() >= fields.items()
     query("ALTER TABLE storage_usage DROP CONSTRAINT broken")  # what the recount finds: test_recount.py
+
+
+async def test_a_blob_that_was_not_counted_is_counted_again(
+    ctx: Context, workspace: UUID, query: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from weighbridge.observe.logs import configure
+
+    configure("info")
+    query("ALTER TABLE storage_usage ADD CONSTRAINT broken CHECK (total_bytes < 1)")
+    for content in (CSV, CSV + b"2025-01-02,Spring,1\n"):
+        await send(ctx, workspace, content)
+    query(  # its upload does not exist any more
+        "INSERT INTO weighbridge.uncounted_blobs (upload_id, workspace_id, user_id, bytes) VALUES (%s, %s, %s, 7)",
+        (uuid4(), workspace, DEFAULT_USER),
+    )
+    await quota.count_again(ctx.db)  # it fails again, and says so
+    assert query("SELECT count(*) FROM weighbridge.uncounted_blobs") == [(2,)]
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "storage.uncounted" in line]
+    assert json.loads(line).items() >= {"failed": 2, "sqlstate": "23514"}.items()
+    query("ALTER TABLE storage_usage DROP CONSTRAINT broken")
+    await asyncio.gather(*(quota.count_again(ctx.db) for _ in range(3)))
+    assert query(USAGE)[0][:2] == (2 * len(CSV) + 20, 2)
+    assert query("SELECT count(*) FROM weighbridge.uncounted_blobs") == [(0,)]
+    assert query("SELECT count(*) FROM weighbridge.storage_reservations") == [(0,)]
+
+
+async def test_a_workspace_that_is_recounted_for_long_blocks_no_upload_for_long(
+    ctx: Context, database_url: str, workspace: UUID, query: Any
+) -> None:
+    """Its counting waits for the recount, longer than a statement may wait."""
+    db = Database(database_url, statement_timeout_ms=300)
+    await db.open()
+    with psycopg.connect(database_url) as recount:
+        recount.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 4))", (str(workspace),))
+        await send(replace(ctx, db=db), workspace)
+    await db.close()
+    assert query(USAGE) == []
+    await quota.count_again(ctx.db)
+    assert query(USAGE)[0][:2] == (len(CSV), 1)
 
 
 # Figures and moved stores ------------------------------------------------------------------------------------

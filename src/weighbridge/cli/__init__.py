@@ -3,6 +3,7 @@
 root               all commands, in the order of `--help`; reference makes docs/cli.md from them
 options            options of several commands
 application        opens the application for a command; output prints, table prints lists
+stopping           the end of a process after a signal, in bounded time
 demo               loads sample files and opens the console
 uploads/           load, watch, uploads
 serve              up, api, worker

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
+
+from weighbridge.cli.stopping import COMMAND_SECONDS, end_within
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -31,7 +34,7 @@ def with_app(work: Callable[[App], Awaitable[T]], *, long_running: bool = False)
             return await work(app)
 
     with exported("weighbridge"):
-        return run(inside)
+        return run(inside, settings.stop_seconds)
 
 
 def read_settings(log_level: str = "warning", *, journal: bool = True) -> Settings:
@@ -42,14 +45,30 @@ def read_settings(log_level: str = "warning", *, journal: bool = True) -> Settin
     return read()
 
 
-def run(work: Callable[[], Awaitable[T]]) -> T:
-    """Run a coroutine. A signal cancels it, so that it releases everything it holds."""
+def run(work: Callable[[], Awaitable[T]], stop_seconds: float = COMMAND_SECONDS) -> T:
+    """Run a coroutine. A signal cancels it, so that it releases everything it holds, in `stop_seconds` at most."""
 
     async def guarded() -> T:
         task = asyncio.current_task()
         assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        return await work()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, terminated, task)
+        interrupt = signal.getsignal(signal.SIGINT)  # asyncio's: it cancels the task, and a second one raises
+
+        def interrupted(signum: int, frame: FrameType | None) -> None:
+            end_within(stop_seconds, signum)
+            if callable(interrupt):
+                interrupt(signum, frame)
+
+        signal.signal(signal.SIGINT, interrupted)
+        try:
+            return await work()
+        finally:
+            signal.signal(signal.SIGINT, interrupt)
+
+    def terminated(task: asyncio.Task[T]) -> None:
+        end_within(stop_seconds, signal.SIGTERM)
+        task.cancel()
 
     try:
         return asyncio.run(guarded())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import typer
 
 from weighbridge.cli.application import read_settings, run
 from weighbridge.cli.output import err
+from weighbridge.cli.stopping import API_SECONDS, on_stop
 
 if TYPE_CHECKING:
     import uvicorn
@@ -126,8 +126,8 @@ def _serve(log_level: str, overrides: dict[str, Any], *, api: bool, work: dict[s
 
     async def inside() -> None:
         stop = asyncio.Event()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(each, stop.set)
+        limit = settings.stop_seconds
+        on_stop(stop.set, limit if work is not None else min(limit, API_SECONDS))
         async with open_app(settings, serves=True) as app:
             parts: list[Awaitable[None]] = []
             parts.append(_work(app, work, stop) if work is not None else _replay(app, stop))

@@ -46,6 +46,9 @@ class Backoff:
 POLICIES: dict[str, Backoff] = {
     "connection": Backoff(tries=3, first=timedelta(seconds=1)),  # 1 s, 2 s, 4 s, then the upload fails
     "timeout": Backoff(tries=3, first=timedelta(seconds=1)),
+    # Another transaction held a lock for longer than a statement may wait for one, which is 10 s. Nothing is wrong with
+    # the file: 80 minutes in all. Counted apart from other failures.
+    "lock": Backoff(tries=120, first=timedelta(seconds=1), longest=timedelta(seconds=30)),
     "deadlock": Backoff(tries=3, first=timedelta(milliseconds=100)),  # then the batch fails
     # A stored file cannot be read now: 4.5 hours in all, nearly as long as for a file that cannot be stored.
     "store": Backoff(tries=8, first=timedelta(seconds=5), factor=3),
@@ -125,6 +128,9 @@ RESULT = Backoff(tries=8, first=timedelta(milliseconds=200), longest=timedelta(s
 
 # A command of Redis, on a new connection: after a restart of the server, old connections still look open.
 REDIS_RETRIES = 1
+
+# The connection that renews the leases of a process: often, because a lease of 60 seconds depends on it.
+HEARTBEAT = Backoff(tries=None, first=timedelta(milliseconds=250), longest=timedelta(seconds=5))
 
 # A connection that listens for notifications.
 LISTEN = Backoff(tries=None, first=timedelta(milliseconds=500), longest=timedelta(seconds=10))

@@ -1,6 +1,7 @@
 """Postgres: connections, transactions, roles, schema. No module here depends on uploads or deliveries.
 
 address, embedded       where the database is: at DATABASE_URL, or a server in WEIGHBRIDGE_HOME
+connections             how every connection is opened, and the limit of every wait
 transactions, errors    transactions in a role, for a workspace, under a lease; errors as RetryLater or as faults
 queries                 named queries from the `.sql` file beside a module
 roles                   the database roles of the workers

@@ -7,7 +7,7 @@ import re
 import psycopg
 
 from weighbridge.model.errors import ConfigError, WeighbridgeError
-from weighbridge.postgres.transactions import connect
+from weighbridge.postgres.connections import connect
 
 
 async def reach(url: str) -> None:
@@ -28,6 +28,8 @@ def _why_not(error: object) -> str:
     answer = re.search(r"(?:FATAL|ERROR): +(.+)", str(error))
     if answer:
         return f"the server answered: {answer[1].rstrip('.')}."
+    if isinstance(error, psycopg.errors.ConnectionTimeout):
+        return "it did not answer in time. Check the address, the firewall and the server."
     reason = re.search(r".* failed: (.+)", str(error))
     detail = f" ({reason[1].rstrip('.')})" if reason else ""
     return f"no Postgres answers there{detail}. Check that it is running and that the address is correct."

@@ -26,6 +26,7 @@ import psycopg
 from psycopg import sql
 
 from weighbridge.model.errors import ConfigError
+from weighbridge.postgres.connections import CONNECT_SECONDS, connect_blocking
 
 with warnings.catch_warnings():
     # It warns if XDG_RUNTIME_DIR is not set, but works.
@@ -203,7 +204,7 @@ def _reason(error: Exception, output: list[str]) -> str:
 
 def _create_database(uri: str, database: str) -> None:
     try:
-        with psycopg.connect(uri, autocommit=True) as connection:
+        with connect_blocking(uri, "weighbridge", connect_seconds=CONNECT_SECONDS, limit=120) as connection:
             found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (database,)).fetchone()
             if found is None:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))

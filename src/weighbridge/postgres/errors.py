@@ -13,6 +13,7 @@ LEASE_LOST = "WB001"
 CRASHED = "WB003"
 LOCKED = "WB004"
 NO_PROJECT = "WB005"
+LOCK_HELD = "Another transaction holds a lock that this one needs: try again later."
 
 
 class RowFault(Exception):
@@ -59,12 +60,9 @@ def _meaning(error: psycopg.Error) -> Exception:
         return RetryLater(
             "connection", "The database crashed and recovered. Work that may be lost is repeated."
         )
-    if state in (
-        "40P01",
-        "40001",
-        "55P03",
-        "23503",
-    ):  # deadlock, serialisation, lock timeout, parent in flight
+    if state == "55P03":
+        return RetryLater("lock", LOCK_HELD)
+    if state in ("40P01", "40001", "23503"):  # deadlock, serialisation, parent in flight
         return Contention(_primary(error), parent=state == "23503")
     if state == "42501":
         return Refused("permission_denied", f"The database refused the write: {_primary(error)}.")

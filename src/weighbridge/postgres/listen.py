@@ -9,15 +9,19 @@ from psycopg import OperationalError, sql
 
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.retry import LISTEN
-from weighbridge.postgres.transactions import connect
+from weighbridge.postgres.connections import CHECK_SECONDS, connect
+
+CHECK_EVERY = 15.0  # seconds without a notification, after which the server must show that it is still there
 
 
-async def notifications(url: str, channel: str) -> AsyncIterator[str]:
+async def notifications(
+    url: str, channel: str, *, check_every: float = CHECK_EVERY, answer: float = CHECK_SECONDS
+) -> AsyncIterator[str]:
     """Payloads of a channel, without end. An empty payload also follows every (re)connection: check at once."""
     pauses = LISTEN.pauses()
     while True:
         try:
-            connection = await connect(url)
+            connection = await connect(url, limit=answer)
         except RetryLater:
             await asyncio.sleep(next(pauses))
             continue
@@ -25,8 +29,10 @@ async def notifications(url: str, channel: str) -> AsyncIterator[str]:
         try:
             await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
             yield ""
-            async for notification in connection.notifies():
-                yield notification.payload
+            while True:
+                async for notification in connection.notifies(timeout=check_every):
+                    yield notification.payload
+                await connection.execute("SELECT")  # raises if no answer arrives
         except OperationalError:
             continue  # and connect again
         finally:

@@ -89,6 +89,7 @@ async def _pending_migrations(tx: Tx) -> list[Migration]:
         raise ConfigError(
             f"Expected PostgreSQL 15 or newer, got {version // 10000}. Point DATABASE_URL at a newer one."
         )
+    await tx.execute("SET LOCAL lock_timeout = 0")  # until the other migration has ended
     await tx.execute("SELECT pg_advisory_xact_lock(hashtext('weighbridge.migrate'))")
     await tx.execute(_LEDGER)
     known = migrations()

@@ -11,19 +11,23 @@ from time import monotonic
 from typing import Any, LiteralString
 from uuid import UUID
 
-import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, IsolationLevel
 from psycopg.abc import QueryNoTemplate as Query
 from psycopg.rows import TupleRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from weighbridge.model.errors import RetryLater
+from weighbridge.postgres.connections import CHECK_SECONDS, LimitedConnection, NoAnswer, parameters
 from weighbridge.postgres.errors import translated
 
 Tx = AsyncConnection[TupleRow]
 
 FRESH = 0.5  # seconds for which a used connection is not checked again
 IDLE_SECONDS = 20  # after this time, the pool closes one connection that was not needed
+POOL_SECONDS = 10  # to get a connection; longer than a new one takes that cannot be opened
+CLOSE_SECONDS = 2.0  # for connections that are being opened while the pool is closed
+LOCK_SECONDS = 10.0  # to wait for one lock: the attempt goes back to its queue, and others can use its slot
+ANSWER_MARGIN = 10.0  # seconds after the server's own timeout of a statement
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,37 @@ class Lease:
     workspace_id: UUID
 
 
-class _Connection(AsyncConnection[TupleRow]):
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds. Without `statement`, a statement may take any time."""
+
+    statement: float = 120
+    lock: float = LOCK_SECONDS
+    idle_in_transaction: float = 60  # a worker that freezes inside a transaction must not keep its locks
+    check: float = CHECK_SECONDS  # of an idle connection
+    margin: float = ANSWER_MARGIN
+    pool: float = POOL_SECONDS
+
+    @property
+    def answer(self) -> float | None:
+        """For the answer to a statement: the server ends the statement earlier, unless the connection is dead."""
+        return self.statement + self.margin if self.statement else None
+
+    @property
+    def options(self) -> str:
+        """For the server. A wait for a lock must not use up the time of its statement."""
+        lock = min(self.lock, self.statement / 3) if self.statement else self.lock
+        return (
+            f"-c idle_in_transaction_session_timeout={_milliseconds(self.idle_in_transaction)}"
+            f" -c statement_timeout={_milliseconds(self.statement)} -c lock_timeout={_milliseconds(lock)}"
+        )
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+class _Connection(LimitedConnection):
     used = 0.0  # `monotonic` time at the end of its last transaction
 
 
@@ -45,24 +79,33 @@ class _Pool(AsyncConnectionPool[_Connection]):
     A used connection also has its plans. By default, the pool lends the one that was idle longest, and none ever is.
     """
 
+    replaced = 0.0  # `monotonic` time
+
+    async def replace_idle(self) -> None:
+        """One did not answer: the others are probably dead as well, and each check would take as long."""
+        if monotonic() - self.replaced > FRESH:  # checks that began together end together
+            self.replaced = monotonic()
+            await self.drain()
+
     async def _get_ready_connection(self, timeout: float | None) -> _Connection | None:  # noqa: ASYNC109
         self._pool.rotate()
         return await super()._get_ready_connection(timeout)
 
 
-async def _check(connection: _Connection) -> None:
-    """Check that the connection is still open, unless it was just used: a check costs a round trip."""
-    if monotonic() - connection.used > FRESH:
-        await AsyncConnectionPool.check_connection(connection)
-
-
 class Database:
     """A pool, and the three kinds of transactions."""
 
-    def __init__(self, url: str, *, size: int = 8, statement_timeout_ms: int = 120_000) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        size: int = 8,
+        statement_timeout_ms: int = 120_000,
+        timeouts: Timeouts | None = None,
+    ) -> None:
         self.url = url
-        # A worker that freezes inside a transaction must not keep its locks.
-        options = f"-c idle_in_transaction_session_timeout=60s -c statement_timeout={statement_timeout_ms}"
+        self._timeouts = timeouts or Timeouts(statement_timeout_ms / 1000)
+        self._answer = self._timeouts.answer
         self._turns: asyncio.Lock | None = None
         self._in_turns: Database | None = None
         self._pool = _Pool(
@@ -70,10 +113,13 @@ class Database:
             min_size=1,
             max_size=size,
             open=False,
-            timeout=10,
+            timeout=self._timeouts.pool,
             max_idle=IDLE_SECONDS,
-            kwargs={"options": options, "application_name": "weighbridge"},
-            check=_check,
+            # Then the next one who needs a connection tries at once; otherwise the pause doubles up to minutes.
+            reconnect_timeout=self._timeouts.pool,
+            kwargs=parameters(url, "weighbridge", options=self._timeouts.options),
+            configure=self._configure,
+            check=self._check,
             connection_class=_Connection,
         )
 
@@ -81,7 +127,7 @@ class Database:
         await self._pool.open()
 
     async def close(self) -> None:
-        await self._pool.close()
+        await self._pool.close(timeout=CLOSE_SECONDS)
 
     def in_turns(self) -> Database:
         """The same database for chores: all their transactions run one after another, on one connection.
@@ -92,6 +138,22 @@ class Database:
             self._in_turns = copy(self)
             self._in_turns._turns = asyncio.Lock()
         return self._in_turns
+
+    async def _configure(self, connection: _Connection) -> None:
+        connection.limit = self._answer
+        # Named in each BEGIN: the default of the server, the database or the login may be another one.
+        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+
+    async def _check(self, connection: _Connection) -> None:
+        """Check that the connection is still open, unless it was just used: a check costs a round trip."""
+        if monotonic() - connection.used <= FRESH:
+            return
+        try:
+            with connection.limited(self._timeouts.check):
+                await AsyncConnectionPool.check_connection(connection)
+        except NoAnswer:
+            await self._pool.replace_idle()
+            raise
 
     @asynccontextmanager
     async def tx(
@@ -134,15 +196,19 @@ class Database:
     async def _begin(self) -> AsyncIterator[Tx]:
         with translated():
             try:
-                async with (
-                    self._turns or nullcontext(),
-                    self._pool.connection() as connection,
-                    connection.transaction(),
-                ):
-                    yield connection
-                    connection.used = monotonic()
+                async with self._turns or nullcontext(), self._pool.connection() as connection:
+                    connection.limit = self._answer  # the last transaction may have had another one
+                    async with connection.transaction():
+                        yield connection
+                        connection.used = monotonic()
             except PoolTimeout as error:
                 raise RetryLater("connection", "Could not connect to the database.") from error
+
+
+def allow(tx: Tx, seconds: float) -> None:
+    """The statements of this transaction may take so long; the caller has told the server."""
+    if isinstance(tx, LimitedConnection):
+        tx.limit = seconds + ANSWER_MARGIN
 
 
 @asynccontextmanager
@@ -165,11 +231,3 @@ async def fetch_named(tx: Tx, query: Query, params: Any = None) -> list[dict[str
     """Rows by column name, for functions that build dataclasses from them."""
     cursor = tx.cursor(row_factory=dict_row)
     return await (await cursor.execute(query, params)).fetchall()
-
-
-async def connect(url: str) -> Tx:
-    """A separate connection, for LISTEN."""
-    with translated():
-        return await psycopg.AsyncConnection.connect(
-            url, autocommit=True, application_name="weighbridge listen"
-        )

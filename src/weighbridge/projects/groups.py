@@ -10,11 +10,11 @@ from typing import Any
 from uuid import UUID
 
 from weighbridge.postgres.queries import load
-from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named, fetch_one
+from weighbridge.postgres.transactions import Tx, allow, fetch_all, fetch_named, fetch_one
 
 _SQL = load(__name__)
 WORK_MEMORY = "64MB"  # for sorts and hashes of any project; the rest spills to disk
-STATEMENT_TIMEOUT = "1h"  # grouping reads all keywords of a project
+STATEMENT_SECONDS = 3600  # grouping reads all keywords of a project
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ class Keyword:
 
 async def prepare(tx: Tx) -> None:
     """Set up a transaction for statements over all keywords of a project."""
-    await tx.execute(_SQL["prepare"], (WORK_MEMORY, STATEMENT_TIMEOUT))
+    allow(tx, STATEMENT_SECONDS)
+    await tx.execute(_SQL["prepare"], (WORK_MEMORY, f"{STATEMENT_SECONDS}s"))
 
 
 async def group_ungrouped(tx: Tx, key: ProjectKey) -> Grouped:

@@ -5,6 +5,7 @@
 --   upload_queue                 waiting files: which bytes, to which object, next retry
 --   storage_usage                counters, one row per workspace and user; only functions here change them
 --   counted_blobs                the blobs that those counters are the sum of, each counted once
+--   uncounted_blobs              blobs that could not be counted with their uploads; workers count them again
 --   storage_limits               limits of one workspace or user, where they differ from the settings
 --   storage_reservations         bytes reserved for files that are being received
 --
@@ -17,13 +18,13 @@
 --
 -- The life of a file's bytes in the quota. reserve_storage reserves them or refuses the file; count_blob, in the
 -- transaction that records the upload, turns the reservation into usage. A reader always sees exactly one of the
--- two. retire_blob and note_blob_removed subtract them when the retention period is over.
+-- two. If count_blob fails, note_uncounted records that instead, and count_uncounted repeats it. retire_blob and note_blob_removed subtract them when the retention period is over.
 --
 -- Calls of a higher package. A waiting file changes the status of its upload, so set_stored calls notify_live and
 -- drop_replay calls dismiss_upload (both in uploads). docs/decisions.md has the reason.
 --
--- Lock order: attempts, upload_queue, projects, data_uploads, then a workspace's counting (4), counted_blobs,
--- storage_usage.
+-- Lock order: attempts, upload_queue, projects, uncounted_blobs, data_uploads, then a workspace's counting (4),
+-- counted_blobs, storage_usage.
 --   advisory lock 3   one reservation of a workspace at a time: each sees the reservation before it
 --   advisory lock 4   shared while counting in a workspace; exclusive for a recount, which must see no half-done counting
 
@@ -443,6 +444,49 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.count_blob(uuid, bigint, text, uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.count_blob(uuid, bigint, text, uuid) TO weighbridge_intake;
+
+-- The blob of an upload could not be counted; in the transaction that records the upload.
+CREATE OR REPLACE FUNCTION weighbridge.note_uncounted(p_upload uuid, p_user uuid, p_bytes bigint, p_grant uuid) RETURNS void
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        INSERT INTO uncounted_blobs (upload_id, workspace_id, user_id, bytes, reservation)
+        VALUES (p_upload, acting_workspace(), p_user, p_bytes, p_grant) ON CONFLICT DO NOTHING
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.note_uncounted(uuid, uuid, bigint, uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.note_uncounted(uuid, uuid, bigint, uuid) TO weighbridge_intake;
+
+-- Counts noted blobs of all workspaces, each in its own subtransaction. Returns the number counted, the number that failed
+-- again, and one of the errors. An upload whose blob was removed meanwhile has nothing to count.
+CREATE OR REPLACE FUNCTION weighbridge.count_uncounted(p_limit int)
+    RETURNS TABLE (counted bigint, failed bigint, error text)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_blob uncounted_blobs;
+    v_upload data_uploads;
+BEGIN
+    counted := 0;
+    failed := 0;
+    FOR v_blob IN
+        SELECT * FROM uncounted_blobs u ORDER BY u.since, u.upload_id LIMIT p_limit FOR UPDATE SKIP LOCKED
+    LOOP
+        -- FOR SHARE: its blob is not removed before it is counted.
+        SELECT * INTO v_upload FROM data_uploads d WHERE d.id = v_blob.upload_id FOR SHARE;
+        BEGIN
+            IF v_upload.storage_status = 'stored' THEN
+                PERFORM set_config('weighbridge.workspace_id', v_blob.workspace_id::text, true);
+                PERFORM count_blob(v_blob.user_id, v_blob.bytes, v_upload.file_url, v_blob.reservation);
+            END IF;
+            DELETE FROM uncounted_blobs u WHERE u.upload_id = v_blob.upload_id;
+            counted := counted + 1;
+        EXCEPTION WHEN OTHERS THEN
+            failed := failed + 1;
+            error := SQLSTATE; -- its text may contain values
+        END;
+    END LOOP;
+    RETURN NEXT;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.count_uncounted(int) FROM PUBLIC;
 
 -- Limits -----------------------------------------------------------------------------------------------------
 

@@ -16,17 +16,22 @@ from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
+import structlog
+
 from weighbridge.model.errors import QuotaExceeded, Refused, RetryLater
 from weighbridge.model.limits import Limits
 from weighbridge.model.upload import Sender
 from weighbridge.observe import journal
 from weighbridge.postgres import roles
 from weighbridge.postgres.errors import RowFault
-from weighbridge.postgres.transactions import Tx, savepoint
+from weighbridge.postgres.transactions import Database, Tx, savepoint
 from weighbridge.storage import usage
 from weighbridge.storage.context import Context
 from weighbridge.storage.usage import Defaults, ExceededLimit, Reservation
 
+log = structlog.get_logger()
+
+COUNTED_AT_ONCE = 100
 DEFAULT_USER = UUID(int=0)  # the user of requests that name none
 
 
@@ -54,8 +59,8 @@ async def count(
 ) -> None:
     """In the transaction that records the stored upload: count its blob, unless it is already counted.
 
-    An error here does not stop the upload: it is logged, and `weighbridge storage recount` corrects the counters. Only
-    a lost connection is raised: then the upload is not recorded either.
+    An error here does not stop the upload: it is logged and recorded, and workers count the blob again until that
+    succeeds. If it cannot be recorded, or the connection is lost, the error is raised: the upload is not recorded.
     """
     user = user_id or DEFAULT_USER
     try:
@@ -64,7 +69,18 @@ async def count(
     except Exception as error:
         if tx.closed:
             raise
+        await usage.note_uncounted(tx, upload_id, user, size, grant)
         journal.usage_not_counted(user, size, _kind(error))
+
+
+async def count_again(db: Database) -> None:
+    """The chore of a worker: count blobs that could not be counted with their uploads."""
+    async with db.tx() as tx:
+        done = await usage.count_uncounted(tx, COUNTED_AT_ONCE)
+    if done is not None and done.failed:
+        log.error("storage.uncounted", counted=done.counted, failed=done.failed, sqlstate=done.error)
+    elif done is not None:
+        log.info("storage.counted_again", counted=done.counted)
 
 
 async def read_again(tx: Tx, users: Iterable[UUID | None], *, limited: bool) -> None:

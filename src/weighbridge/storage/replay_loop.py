@@ -42,7 +42,7 @@ class Replayer:
         self._store_works = False  # the store accepted the last file
         self._probed = -STORE_PROBE.total_seconds()
         self._no_claims_before = 0.0  # no claims until then, after a file was not stored
-        self._leases = Leases(ctx.db.url, options.lease, CEILING)
+        self._leases = Leases(ctx.db.url, options.lease, CEILING, lazy=True)
 
     async def run(self, stop: asyncio.Event) -> None:
         self._leases.start()

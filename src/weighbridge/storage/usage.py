@@ -103,6 +103,24 @@ async def count(tx: Tx, user_id: UUID, size: int, file_url: str, grant: UUID | N
     return bool(row and row[0])
 
 
+async def note_uncounted(tx: Tx, upload_id: UUID, user_id: UUID, size: int, grant: UUID | None) -> None:
+    """The blob of an upload could not be counted: a worker tries again."""
+    await tx.execute(_SQL["note_uncounted"], (upload_id, user_id, size, grant))
+
+
+@dataclass(frozen=True)
+class CountedAgain:
+    counted: int
+    failed: int
+    error: str | None  # SQLSTATE of a failure
+
+
+async def count_uncounted(tx: Tx, limit: int) -> CountedAgain | None:
+    """Count blobs that could not be counted with their uploads; None: there is none."""
+    row = await fetch_one(tx, _SQL["count_uncounted"], (limit,))
+    return CountedAgain(*row) if row else None
+
+
 @dataclass(frozen=True)
 class Reservation:
     """Bytes to reserve."""

@@ -4,6 +4,14 @@ SELECT used, allowed, resets_at, seconds FROM weighbridge.take_interpretations(%
 -- name: count_blob
 SELECT weighbridge.count_blob(%s, %s, %s, %s)
 
+-- name: note_uncounted
+SELECT weighbridge.note_uncounted(%s, %s, %s, %s)
+
+-- name: count_uncounted
+-- Without the function where there is nothing to count, which is nearly always.
+SELECT c.counted, c.failed, c.error FROM weighbridge.count_uncounted(%s) c
+WHERE EXISTS (SELECT FROM weighbridge.uncounted_blobs)
+
 -- name: reserve_storage
 SELECT whose, span, used, allowed, resets_at, seconds
 FROM weighbridge.reserve_storage(

@@ -13,8 +13,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.pipeline import Pipeline
+from weighbridge.postgres.connections import connect
 from weighbridge.postgres.queries import load
-from weighbridge.postgres.transactions import Tx, connect, fetch_all, fetch_one
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_one
 from weighbridge.uploads import staging
 
 _SQL = load(__name__)

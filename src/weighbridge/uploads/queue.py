@@ -200,6 +200,13 @@ async def failures(tx: Tx, lease: Lease) -> int:
     return int(row[0])
 
 
+async def lock_waits(tx: Tx, lease: Lease, message: str) -> int:
+    """Attempts that ended with this message since the upload was last opened."""
+    row = await fetch_one(tx, _SQL["count_lock_waits"], (lease.token, message))
+    assert row is not None
+    return int(row[0])
+
+
 async def fail(tx: Tx, lease: Lease, code: str, text: str) -> None:
     await tx.execute(_SQL["fail_upload"], (lease.token, code, text))
 

@@ -84,6 +84,14 @@ SELECT weighbridge.finish_upload(%s, %s, %s, %s, %s, %s)
 -- name: count_failures
 SELECT failures FROM public.data_uploads WHERE id = weighbridge.fence(%s)
 
+-- name: count_lock_waits
+-- Attempts of this run at the upload that were released with this message.
+WITH this AS MATERIALIZED (SELECT weighbridge.fence(%s) AS upload)
+SELECT count(*) FROM this t JOIN weighbridge.attempts a ON a.subject = t.upload
+WHERE a.queue = 'uploads' AND a.outcome = 'released' AND a.error = %s
+  AND a.opened_at > coalesce((SELECT max(b.opened_at) FROM weighbridge.attempts b
+                              WHERE b.subject = t.upload AND b.outcome IN ('done', 'failed')), '-infinity')
+
 -- name: retry_upload
 SELECT weighbridge.retry_upload(%s, %s, %s, %s)
 

@@ -72,13 +72,15 @@ async def _retry(attempt: Attempt, ctx: Context, failure: RetryLater) -> None:
 
     async def write(tx: Tx) -> None:
         nonlocal given_up
-        tries = await queue.failures(tx, lease) + 1
+        locked = failure.kind == "lock"  # a wait for others is not a failure of this upload
+        before = queue.lock_waits(tx, lease, failure.message) if locked else queue.failures(tx, lease)
+        tries = await before + 1
         pause = POLICIES[failure.kind].wait(tries)
         if pause is None:
             given_up = f"{failure.message} Failed attempts: {tries}."
             await queue.fail(tx, lease, failure.kind, given_up)
         else:
-            later = queue.Release(pause, failed=True, error=failure.message)
+            later = queue.Release(pause, failed=not locked, error=failure.message)
             await queue.release(tx, lease, later)
 
     if await _settle(attempt, ctx, write):

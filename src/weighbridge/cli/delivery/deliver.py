@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ from weighbridge.cli.application import with_app
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import err, out, print_json
 from weighbridge.cli.serve import MetricsHost, MetricsPort, measured, worker_options
+from weighbridge.cli.stopping import on_stop
 from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ async def _run_until_stopped(app: App, limit: int | None) -> None:
     outbound_of(app.ctx)  # fail now if the vault key is missing
     collect_less()
     stop = asyncio.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(each, stop.set)
+    on_stop(stop.set, app.settings.stop_seconds)
     options = worker_options(app.settings)
     err().print("Weighbridge is delivering conversions.")
     await Deliverer(

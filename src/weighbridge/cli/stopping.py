@@ -1,0 +1,40 @@
+"""The end of a process in bounded time after SIGTERM or SIGINT, whatever it still waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+API_SECONDS = 25.0  # requests have ten seconds; then statements in progress are canceled
+COMMAND_SECONDS = 30.0  # for commands that open no application
+
+
+def on_stop(react: Callable[[], object], seconds: float) -> None:
+    """Call this at the first SIGTERM or SIGINT, and end the process if it still runs after so many seconds."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(each, _stop, each, react, seconds)
+
+
+def _stop(signum: signal.Signals, react: Callable[[], object], seconds: float) -> None:
+    end_within(seconds, signum)
+    react()
+
+
+def end_within(seconds: float, signum: int) -> None:
+    """End the process with this signal's exit code if it still runs then. Its leases expire, as after a crash."""
+    timer = threading.Timer(seconds, _end, (seconds, signum))
+    timer.daemon = True
+    timer.start()
+
+
+def _end(seconds: float, signum: int) -> None:
+    import structlog  # here: it takes part of the start of every command
+
+    structlog.get_logger().error("stop.forced", seconds=seconds)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(128 + signum)
