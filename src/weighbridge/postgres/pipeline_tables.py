@@ -193,16 +193,11 @@ async def _make_production(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
 
 
 async def _open_to_promotion(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
-    """The privileges to write and, for the grain, the trigger that voids receipts when others write."""
+    """The privileges to write and, for the grain, the triggers that void receipts when others write."""
     table = sql.Identifier("public", entity.table)
     await tx.execute(sql.SQL("GRANT SELECT, INSERT, UPDATE ON {} TO weighbridge_promote").format(table))
     if entity is pipeline.grain:
-        await tx.execute(
-            sql.SQL(
-                "CREATE OR REPLACE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {}"
-                " FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts()"
-            ).format(table)
-        )
+        await tx.execute("SELECT weighbridge.watch_writes(%s::regclass)", (table.as_string(None),))
 
 
 async def _check_key(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:

@@ -65,7 +65,6 @@ DELETE FROM weighbridge.audit_log WHERE workspace_id = %(workspace)s
 DELETE FROM weighbridge.receipts WHERE workspace_id = %(workspace)s
 
 -- name: delete_judgments
--- Voids all receipts of judgments; there are none, as the pipeline has no groups.
 DELETE FROM public.judgments WHERE workspace_id = %(workspace)s
 
 -- name: delete_plaintiffs

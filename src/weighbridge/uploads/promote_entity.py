@@ -17,6 +17,7 @@ from weighbridge.uploads import queue, rejections, upsert_sql
 from weighbridge.uploads import unchanged_groups as uploads_unchanged
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
+from weighbridge.uploads.new_rows import Gaps
 from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
 from weighbridge.uploads.upsert_sql import SeqRange
@@ -52,6 +53,7 @@ class PromotionWriter:
         self.scope = attempt.upload.scope
         self.counts = PromotionCounts.of(attempt.upload, pipeline)
         self.fresh = True  # the next rows are probably new
+        self.gaps = Gaps(pipeline)
         self.refused: list[tuple[int, str]] = []  # line and code of records that this attempt could not write
 
     async def write(self, entity: Entity) -> None:
@@ -121,9 +123,10 @@ class PromotionWriter:
             try:
                 return await self._commit(entity, batch)
             except RowFault as fault:
-                if not self.fresh:
+                if not self.gaps.covers(entity, batch):
                     return await self._split(entity, batch, fault)
-                self.fresh = False
+                self.fresh = False  # another upload has written there just now
+                self.gaps.forget()
             except Contention as contention:
                 failures += 1
                 pause = POLICIES["deadlock"].wait(failures)
@@ -142,7 +145,9 @@ class PromotionWriter:
                 await self._note_lost(tx, entity, batch)
             if batch.skipped:
                 counts = await self._note_faults(tx, entity, batch)
-            changes = await upsert_sql.upsert(tx, self.pipeline, entity, batch, fresh=self.fresh)
+            last = self.attempt.upload.staged.get(entity.name, batch.upto)
+            fresh = self.fresh and await self.gaps.search(tx, entity, batch, last)
+            changes = await upsert_sql.upsert(tx, self.pipeline, entity, batch, fresh=fresh)
             counts = counts.add(entity, changes)
             await self._advance(tx, entity, batch.upto, counts)
         self.counts = counts

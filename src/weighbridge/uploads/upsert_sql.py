@@ -46,8 +46,8 @@ async def upsert(
 ) -> Changes:
     """Write a batch. A row that exists with the same values is not touched and counts as unchanged.
 
-    `fresh` inserts a batch that is probably all new without ON CONFLICT, in half the time. If a row exists after all,
-    this raises RowFault("unique_violation"): write the batch again without `fresh`.
+    `fresh` inserts a batch that is all new without ON CONFLICT, in half the time. If another upload has written such a
+    row just now, this raises RowFault("unique_violation"): write the batch again without `fresh`.
     """
     row = await fetch_one(
         tx,
