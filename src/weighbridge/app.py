@@ -53,7 +53,7 @@ class App:
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
     """The database alone, whatever its schema. Raises ConfigError if it does not answer."""
     url = await database_url(settings)
-    db = Database(url, size=6 + 2 * settings.worker_slots, statement_timeout_ms=_milliseconds(settings))
+    db = Database(url, size=4 + 2 * settings.worker_slots, statement_timeout_ms=_milliseconds(settings))
     await db.open()
     try:
         yield db

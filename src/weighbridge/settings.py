@@ -92,7 +92,12 @@ class Settings(BaseSettings):
     uploads_per_workspace: int = Field(
         3, ge=1, description="Maximum number of concurrent uploads per workspace."
     )
-    worker_slots: int = Field(2, ge=1, description="Maximum number of concurrent uploads per worker process.")
+    worker_slots: int = Field(
+        3,
+        ge=1,
+        description="Maximum number of concurrent uploads per worker process. With more than one, the last free slot "
+        "is kept for a workspace that has no upload in the process yet.",
+    )
     lease_seconds: float = Field(
         60,
         gt=0,

@@ -2,6 +2,7 @@
 --
 -- Tables
 --   attempts          one row per attempt with its worker and lease, for every queue
+--   turns             when each workspace last got a slot of a worker
 --   unbroken          upload attempts that began after the last crash of the server
 --   events            the outbox; event_deliveries has a row per consumer of an event
 --   alerts            one row per condition and episode
@@ -97,6 +98,38 @@ CREATE OR REPLACE FUNCTION weighbridge.open_attempts(
         RETURNING a.lease_token, a.subject
     $$;
 REVOKE ALL ON FUNCTION weighbridge.open_attempts(text, uuid[], uuid[], text, interval) FROM PUBLIC;
+
+-- Turns ------------------------------------------------------------------------------------------------------
+
+-- Live attempts that occupy a slot of a worker, by workspace: uploads and runs of projects, with their jobs counted once.
+CREATE OR REPLACE FUNCTION weighbridge.running_work() RETURNS TABLE (workspace_id uuid, attempts bigint)
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT a.workspace_id, count(*) FROM weighbridge.attempts a
+        WHERE a.queue IN ('uploads', 'projects') AND a.closed_at IS NULL AND a.under IS NULL
+        GROUP BY a.workspace_id
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.running_work() FROM PUBLIC;
+
+-- When a workspace last got a slot of a worker.
+CREATE OR REPLACE FUNCTION weighbridge.served_at(p_workspace uuid) RETURNS timestamptz
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT coalesce((SELECT t.served_at FROM weighbridge.turns t WHERE t.workspace_id = p_workspace), '-infinity')
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.served_at(uuid) FROM PUBLIC;
+
+-- Notes that a workspace gets a slot. The lock is tried, not waited for: another claim for the same workspace notes it now.
+CREATE OR REPLACE FUNCTION weighbridge.note_turn(p_workspace uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    IF pg_try_advisory_xact_lock(hashtextextended(p_workspace::text, 7)) THEN
+        INSERT INTO turns AS t (workspace_id, served_at) VALUES (p_workspace, weighbridge.now())
+        ON CONFLICT (workspace_id) DO UPDATE SET served_at = excluded.served_at;
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.note_turn(uuid) FROM PUBLIC;
 
 -- Progress of an attempt: the ceiling of its lease is counted from here.
 CREATE OR REPLACE FUNCTION weighbridge.note_progress(p_token uuid) RETURNS void
@@ -248,7 +281,8 @@ END $$;
 REVOKE ALL ON FUNCTION weighbridge.emit(uuid, uuid, text, jsonb, text[], uuid) FROM PUBLIC;
 
 -- Claims deliveries that are due, for consumers that the calling worker has: another worker may have a hook that this one
--- lacks. The end of an alert is not delivered before its beginning.
+-- lacks. The end of an alert is not delivered before its beginning. The workspaces take turns: one delivery of each, those
+-- with the fewest under way first, until p_limit are claimed.
 CREATE OR REPLACE FUNCTION weighbridge.claim_event_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit int)
     RETURNS TABLE (lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures int, type text, payload jsonb,
                    workspace_id uuid, heard text[])
@@ -259,19 +293,46 @@ DECLARE
     v_now timestamptz := weighbridge.now();
 BEGIN
     RETURN QUERY
-    WITH due AS MATERIALIZED (
-        SELECT d.* FROM event_deliveries d
-        WHERE d.delivered_at IS NULL AND d.gave_up_at IS NULL AND d.run_after <= v_now
-          AND d.consumer = ANY (p_consumers)
-          AND NOT EXISTS (SELECT FROM attempts a
-                          WHERE a.queue = 'outbox' AND a.subject = d.id AND a.closed_at IS NULL)
-          AND NOT EXISTS (SELECT FROM events mine
-                          JOIN events earlier ON earlier.alert_id = mine.alert_id AND earlier.type = 'Alert'
-                          JOIN event_deliveries e ON e.event_id = earlier.id AND e.consumer = d.consumer
-                          WHERE mine.id = d.event_id AND mine.type = 'AlertRecovered'
-                            AND e.delivered_at IS NULL AND e.gave_up_at IS NULL)
-        ORDER BY d.run_after LIMIT p_limit
-        FOR UPDATE SKIP LOCKED
+    WITH RECURSIVE waiting (consumer, workspace_id) AS ( -- one probe per consumer and workspace, as in claim_waiting_upload
+        SELECT c.name, (SELECT d.workspace_id FROM event_deliveries d
+                        WHERE d.delivered_at IS NULL AND d.gave_up_at IS NULL AND d.consumer = c.name
+                        ORDER BY d.workspace_id LIMIT 1)
+        FROM unnest(p_consumers) AS c (name)
+        UNION ALL
+        SELECT w.consumer, (SELECT d.workspace_id FROM event_deliveries d
+                            WHERE d.delivered_at IS NULL AND d.gave_up_at IS NULL AND d.consumer = w.consumer
+                              AND d.workspace_id > w.workspace_id
+                            ORDER BY d.workspace_id LIMIT 1)
+        FROM waiting w WHERE w.workspace_id IS NOT NULL
+    ), under_way AS MATERIALIZED (
+        SELECT a.workspace_id, count(*) AS attempts FROM attempts a
+        WHERE a.queue = 'outbox' AND a.closed_at IS NULL GROUP BY a.workspace_id
+    ), turn AS MATERIALIZED (
+        SELECT head.id FROM waiting w
+        LEFT JOIN under_way u USING (workspace_id)
+        CROSS JOIN LATERAL (
+            SELECT d.id, d.run_after, row_number() OVER (ORDER BY d.run_after, d.id) AS turn FROM (
+                SELECT d.id, d.run_after FROM event_deliveries d
+                WHERE d.delivered_at IS NULL AND d.gave_up_at IS NULL AND d.consumer = w.consumer
+                  AND d.workspace_id = w.workspace_id AND d.run_after <= v_now
+                  AND NOT EXISTS (SELECT FROM attempts a
+                                  WHERE a.queue = 'outbox' AND a.subject = d.id AND a.closed_at IS NULL)
+                  AND NOT EXISTS (SELECT FROM events mine
+                                  JOIN events earlier ON earlier.alert_id = mine.alert_id AND earlier.type = 'Alert'
+                                  JOIN event_deliveries e ON e.event_id = earlier.id AND e.consumer = d.consumer
+                                  WHERE mine.id = d.event_id AND mine.type = 'AlertRecovered'
+                                    AND e.delivered_at IS NULL AND e.gave_up_at IS NULL)
+                ORDER BY d.run_after, d.id LIMIT 4 * p_limit) d
+        ) head
+        -- random(): where more workspaces wait than can be served, none is always the last. More than can be claimed, as other
+        -- workers claim the first ones now.
+        ORDER BY coalesce(u.attempts, 0) + head.turn, head.run_after, random() LIMIT 4 * p_limit
+    ), due AS MATERIALIZED (
+        SELECT d.* FROM turn t CROSS JOIN LATERAL (
+            SELECT d.* FROM event_deliveries d
+            WHERE d.id = t.id AND d.delivered_at IS NULL AND d.gave_up_at IS NULL
+            FOR UPDATE SKIP LOCKED) d
+        LIMIT p_limit
     ), opened AS MATERIALIZED (
         SELECT o.* FROM (SELECT array_agg(d.id) AS ids, array_agg(d.workspace_id) AS workspaces FROM due d) a
         CROSS JOIN LATERAL open_attempts('outbox', a.ids, a.workspaces, p_worker, p_lease) o

@@ -144,10 +144,11 @@ REVOKE ALL ON FUNCTION weighbridge.claimable_since(uuid, bigint, text[], int) FR
 
 -- Run --------------------------------------------------------------------------------------------------------
 
--- Leases the next project: one with a job that can be claimed now, by the age of the job, or one whose jobs have all
--- ended and that is not grouped yet. p_only: only this project. No row: there is none.
+-- Leases the next project: one with a job that can be claimed now, or one whose jobs have all ended and that is not grouped
+-- yet. The workspaces take turns as in claim_waiting_upload; within one, by the age of the job. p_only: only this project.
+-- p_skip: not of these workspaces. No row: there is none.
 CREATE OR REPLACE FUNCTION weighbridge.claim_waiting_project(
-    p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid
+    p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid, p_skip uuid[] DEFAULT '{}'
 ) RETURNS TABLE (project_key uuid, lease_token uuid)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -188,9 +189,10 @@ BEGIN
             WHERE p.ungrouped AND NOT has_jobs(p.workspace_id, p.id)
         ) turn
         JOIN projects p ON p.workspace_id = turn.workspace_id AND p.id = turn.project_id
-        WHERE p.run_after <= v_now AND (p_only IS NULL OR p.key = p_only)
+        LEFT JOIN running_work() r ON r.workspace_id = p.workspace_id
+        WHERE p.run_after <= v_now AND (p_only IS NULL OR p.key = p_only) AND p.workspace_id <> ALL (p_skip)
           AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'projects' AND a.subject = p.key AND a.closed_at IS NULL)
-        ORDER BY turn.since, p.key
+        ORDER BY coalesce(r.attempts, 0), served_at(p.workspace_id), turn.since, p.key
     LOOP
         -- The expensive checks last, for few projects.
         CONTINUE WHEN claimable_since(v_workspace, v_project, p_pipelines, p_per_workspace) IS NULL
@@ -201,17 +203,19 @@ BEGIN
         SELECT o.lease_token INTO v_token
         FROM open_attempts('projects', ARRAY[v_key], ARRAY[v_workspace], p_worker, p_lease) o;
         CONTINUE WHEN v_token IS NULL;
+        PERFORM note_turn(v_workspace);
         project_key := v_key;
         lease_token := v_token;
         RETURN NEXT;
         RETURN;
     END LOOP;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.claim_waiting_project(text, text[], interval, int, uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_waiting_project(text, text[], interval, int, uuid, uuid[]) FROM PUBLIC;
 
 -- The next project for a runner. Abandoned work returns to its queue first, as in claim_upload.
 CREATE OR REPLACE FUNCTION weighbridge.claim_project(
-    p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid, p_max_crashes int
+    p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid, p_max_crashes int,
+    p_skip uuid[] DEFAULT '{}'
 ) RETURNS TABLE (project_key uuid, lease_token uuid, abandoned jsonb)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -219,12 +223,12 @@ CREATE OR REPLACE FUNCTION weighbridge.claim_project(
 BEGIN
     abandoned := recover_abandoned(p_max_crashes);
     SELECT c.project_key, c.lease_token INTO project_key, lease_token
-    FROM claim_waiting_project(p_worker, p_pipelines, p_lease, p_per_workspace, p_only) c;
+    FROM claim_waiting_project(p_worker, p_pipelines, p_lease, p_per_workspace, p_only, p_skip) c;
     IF project_key IS NOT NULL OR abandoned IS NOT NULL THEN
         RETURN NEXT;
     END IF;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.claim_project(text, text[], interval, int, uuid, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_project(text, text[], interval, int, uuid, int, uuid[]) FROM PUBLIC;
 
 -- The fence of a run. Its lease must also not have expired: an edit of the groups may have begun since.
 CREATE OR REPLACE FUNCTION weighbridge.fence_project(p_token uuid) RETURNS public.projects

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -43,10 +44,10 @@ class ProjectQueue:
     leases: Leases
     signals: Signals
 
-    async def claim(self) -> ProjectRun | None:
+    async def claim(self, skip: frozenset[UUID]) -> ProjectRun | None:
         request = claim_request(self.ctx, self.options)
         async with self.ctx.db.tx() as tx:
-            claimed = await queue.claim(tx, request, self.options.only_project)
+            claimed = await queue.claim(tx, replace(request, skip=skip), self.options.only_project)
         recover.log_recovered(claimed.abandoned)
         if claimed.lease is None or claimed.project is None:
             return None

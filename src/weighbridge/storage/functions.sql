@@ -64,7 +64,8 @@ GRANT EXECUTE ON FUNCTION weighbridge.defer_upload(uuid, uuid, uuid, text, text,
 -- Replay -----------------------------------------------------------------------------------------------------
 
 -- Claims files that are due. p_early_after: also others whose last try is longer ago than this; a failure of such an early
--- try does not count.
+-- try does not count. The workspaces take turns: one file of each, those with the fewest under way first, until p_limit are
+-- claimed.
 CREATE OR REPLACE FUNCTION weighbridge.claim_replays(
     p_worker text, p_spool uuid, p_lease interval, p_limit int, p_early_after interval
 )
@@ -77,14 +78,36 @@ DECLARE
     v_now timestamptz := weighbridge.now();
 BEGIN
     RETURN QUERY
-    WITH due AS MATERIALIZED (
-        SELECT q.* FROM upload_queue q
-        WHERE q.spool_id = p_spool AND q.retry_count < q.max_retries
-          AND (q.next_retry_at <= v_now OR q.tried_at < v_now - p_early_after)
-          AND NOT EXISTS (SELECT FROM attempts a
-                          WHERE a.queue = 'storage' AND a.subject = q.id AND a.closed_at IS NULL)
-        ORDER BY q.next_retry_at, q.id LIMIT p_limit
-        FOR UPDATE SKIP LOCKED
+    WITH RECURSIVE waiting (workspace_id) AS ( -- one probe per workspace, as in claim_waiting_upload
+        (SELECT q.workspace_id FROM upload_queue q
+         WHERE q.spool_id = p_spool AND q.retry_count < q.max_retries ORDER BY q.workspace_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT q.workspace_id FROM upload_queue q
+                WHERE q.spool_id = p_spool AND q.retry_count < q.max_retries AND q.workspace_id > w.workspace_id
+                ORDER BY q.workspace_id LIMIT 1)
+        FROM waiting w WHERE w.workspace_id IS NOT NULL
+    ), under_way AS MATERIALIZED (
+        SELECT a.workspace_id, count(*) AS attempts FROM attempts a
+        WHERE a.queue = 'storage' AND a.closed_at IS NULL GROUP BY a.workspace_id
+    ), turn AS MATERIALIZED (
+        SELECT head.id FROM waiting w
+        LEFT JOIN under_way u USING (workspace_id)
+        CROSS JOIN LATERAL (
+            SELECT q.id, q.next_retry_at, row_number() OVER (ORDER BY q.next_retry_at, q.id) AS turn FROM (
+                SELECT q.id, q.next_retry_at FROM upload_queue q
+                WHERE q.spool_id = p_spool AND q.workspace_id = w.workspace_id AND q.retry_count < q.max_retries
+                  AND (q.next_retry_at <= v_now OR q.tried_at < v_now - p_early_after)
+                  AND NOT EXISTS (SELECT FROM attempts a
+                                  WHERE a.queue = 'storage' AND a.subject = q.id AND a.closed_at IS NULL)
+                ORDER BY q.next_retry_at, q.id LIMIT 4 * p_limit) q
+        ) head
+        -- More than can be claimed: other processes of this machine claim the first ones now.
+        ORDER BY coalesce(u.attempts, 0) + head.turn, head.next_retry_at, random() LIMIT 4 * p_limit
+    ), due AS MATERIALIZED (
+        SELECT q.* FROM turn t CROSS JOIN LATERAL (
+            SELECT q.* FROM upload_queue q WHERE q.id = t.id AND q.retry_count < q.max_retries
+            FOR UPDATE SKIP LOCKED) q
+        LIMIT p_limit
     ), opened AS MATERIALIZED (
         SELECT o.* FROM (SELECT array_agg(d.id) AS ids, array_agg(d.workspace_id) AS workspaces FROM due d) a
         CROSS JOIN LATERAL open_attempts('storage', a.ids, a.workspaces, p_worker, p_lease) o

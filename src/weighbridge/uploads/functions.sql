@@ -294,10 +294,11 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.open_attempt(uuid, uuid, text, interval, int, uuid) FROM PUBLIC;
 
--- Claims the oldest upload of the next workspace: workspaces with a free slot, by the age of their oldest waiting upload.
--- No row: nothing can be claimed. Jobs of projects are claimed by claim_job.
+-- Claims the oldest upload of the next workspace: of those with a free slot, the one with the fewest running attempts, then
+-- the one that got a slot longest ago. p_skip: not of these workspaces, as a worker keeps its last slot for another one. No
+-- row: nothing can be claimed. Jobs of projects are claimed by claim_job.
 CREATE OR REPLACE FUNCTION weighbridge.claim_waiting_upload(
-    p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int
+    p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int, p_skip uuid[] DEFAULT '{}'
 ) RETURNS TABLE (upload_id uuid, lease_token uuid)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -332,8 +333,9 @@ BEGIN
               AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
             ORDER BY d.created_at, d.id LIMIT 1
         ) head
-        WHERE slots_in_use(w.workspace_id) < p_per_workspace
-        ORDER BY head.created_at
+        LEFT JOIN running_work() r USING (workspace_id)
+        WHERE w.workspace_id <> ALL (p_skip) AND slots_in_use(w.workspace_id) < p_per_workspace
+        ORDER BY coalesce(r.attempts, 0), served_at(w.workspace_id), head.created_at
     LOOP
         -- SKIP LOCKED: a slow claim must not queue the others.
         SELECT d.id INTO v_upload FROM data_uploads d
@@ -346,18 +348,20 @@ BEGIN
         CONTINUE WHEN NOT FOUND;
         v_token := open_attempt(v_upload, v_workspace, p_worker, p_lease, p_per_workspace, NULL);
         CONTINUE WHEN v_token IS NULL;
+        PERFORM note_turn(v_workspace);
         upload_id := v_upload;
         lease_token := v_token;
         RETURN NEXT;
         RETURN;
     END LOOP;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.claim_waiting_upload(text, text[], text[], interval, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_waiting_upload(text, text[], text[], interval, int, uuid[]) FROM PUBLIC;
 
 -- Claims the next upload. Abandoned work returns to its queue first, in the same statement, so that it can be claimed immediately;
 -- a run with a live lease is not touched.
 CREATE OR REPLACE FUNCTION weighbridge.claim_upload(
-    p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int, p_max_crashes int
+    p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int, p_max_crashes int,
+    p_skip uuid[] DEFAULT '{}'
 ) RETURNS TABLE (upload_id uuid, lease_token uuid, abandoned jsonb)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -365,12 +369,12 @@ CREATE OR REPLACE FUNCTION weighbridge.claim_upload(
 BEGIN
     abandoned := recover_abandoned(p_max_crashes);
     SELECT c.upload_id, c.lease_token INTO upload_id, lease_token
-    FROM claim_waiting_upload(p_worker, p_from, p_pipelines, p_lease, p_per_workspace) c;
+    FROM claim_waiting_upload(p_worker, p_from, p_pipelines, p_lease, p_per_workspace, p_skip) c;
     IF upload_id IS NOT NULL OR abandoned IS NOT NULL THEN
         RETURN NEXT;
     END IF;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.claim_upload(text, text[], text[], interval, int, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_upload(text, text[], text[], interval, int, int, uuid[]) FROM PUBLIC;
 
 -- Returns an upload to its queue: after a graceful stop (no delay, no failure), or to try again later.
 CREATE OR REPLACE FUNCTION weighbridge.release_upload(

@@ -90,6 +90,7 @@ class ClaimRequest:
     lease: timedelta
     per_workspace: int
     max_crashes: int = MAX_CRASHES
+    skip: frozenset[UUID] = frozenset()  # not of these workspaces
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ async def claim(tx: Tx, request: ClaimRequest) -> Claimed:
             "lease": request.lease,
             "limit": request.per_workspace,
             "max_crashes": request.max_crashes,
+            "skip": list(request.skip),
         },
     )
     if row is None:

@@ -10,7 +10,7 @@ FROM weighbridge.receive_upload(
 
 -- name: claim_upload
 SELECT upload_id, lease_token, abandoned
-FROM weighbridge.claim_upload(%(worker)s, %(from)s, %(pipelines)s, %(lease)s, %(limit)s, %(max_crashes)s)
+FROM weighbridge.claim_upload(%(worker)s, %(from)s, %(pipelines)s, %(lease)s, %(limit)s, %(max_crashes)s, %(skip)s)
 
 -- name: get_uploads
 SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_url, content_sha256, byte_size, status,
