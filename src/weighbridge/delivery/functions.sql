@@ -26,7 +26,7 @@
 -- settlement finds them by the index of PROCESSING rows.
 --
 -- Lock order: attempts, offline_conversion_queue, metrics, then health and credentials by site and provider, then
--- alerts and providers, which groups share. Code that changes QUEUED and RETRY rows skips locked rows, or locks nothing
+-- alerts and providers, which groups share. Code that changes QUEUED, RETRY and FAILED rows skips locked rows, or locks nothing
 -- else. acquire_slots takes an advisory lock per key, in the order of their hashes, and waits for no other lock
 -- after that. release_slots takes none; it locks rows in the order of the primary key. A process that freezes before
 -- its commit is disconnected after two seconds; others wait for at most three.
@@ -902,12 +902,22 @@ BEGIN
             SELECT q.batch_id FROM offline_conversion_queue q
             WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before)
         ORDER BY a.lease_token FOR UPDATE SKIP LOCKED) l;
-    SELECT array_agg(s.tid) INTO v_rows FROM (
-        SELECT q.ctid AS tid FROM offline_conversion_queue q
+    WITH stuck AS MATERIALIZED (
+        SELECT q.ctid AS tid, q.batch_id FROM offline_conversion_queue q
         WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before
           AND (q.batch_id = ANY (v_attempts) OR NOT EXISTS (
                    SELECT FROM attempts a WHERE a.lease_token = q.batch_id AND a.closed_at IS NULL))
-        ORDER BY q.sale_id FOR UPDATE SKIP LOCKED) s;
+        ORDER BY q.sale_id FOR UPDATE SKIP LOCKED
+    ), partly_locked AS MATERIALIZED ( -- by another transaction: the attempt at these batches stays open
+        SELECT DISTINCT q.batch_id FROM offline_conversion_queue q
+        WHERE q.status = 'PROCESSING' AND q.batch_id = ANY (v_attempts)
+          AND NOT EXISTS (SELECT FROM stuck s WHERE s.tid = q.ctid)
+    )
+    SELECT (SELECT array_agg(s.tid) FROM stuck s
+            WHERE NOT EXISTS (SELECT FROM partly_locked p WHERE p.batch_id = s.batch_id)),
+           (SELECT array_agg(a.token) FROM unnest(v_attempts) AS a (token)
+            WHERE NOT EXISTS (SELECT FROM partly_locked p WHERE p.batch_id = a.token))
+    INTO v_rows, v_attempts;
     UPDATE attempts a SET closed_at = weighbridge.now(), outcome = 'expired' WHERE a.lease_token = ANY (v_attempts);
     v_count := coalesce(recover_deliveries(v_rows, 2147483646), 0);
     PERFORM close_ledger(v_attempts);
@@ -1078,7 +1088,8 @@ END $$;
 REVOKE ALL ON FUNCTION weighbridge.reseal_credentials(uuid, text, int, text, bytea, bytea) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.reseal_credentials(uuid, text, int, text, bytea, bytea) TO weighbridge_deliver;
 
--- Queues failed conversions again: those of some sales, or of a group, of an error category or code, or all.
+-- Queues failed conversions again: those of some sales, or of a group, of an error category or code, or all. Locked ones are
+-- skipped: a transaction that changes sales locks their rows in any order.
 CREATE OR REPLACE FUNCTION weighbridge.requeue_deliveries(
     p_workspace uuid, p_sales uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text
 ) RETURNS bigint
@@ -1087,14 +1098,19 @@ CREATE OR REPLACE FUNCTION weighbridge.requeue_deliveries(
 DECLARE
     v_count bigint;
 BEGIN
+    WITH found AS MATERIALIZED (
+        SELECT q.ctid AS tid FROM offline_conversion_queue q
+        WHERE q.status = 'FAILED' AND q.workspace_id = p_workspace
+          AND (p_sales IS NULL OR q.sale_id = ANY (p_sales)) AND (p_site IS NULL OR q.site_id = p_site)
+          AND (p_provider IS NULL OR q.provider_key = p_provider)
+          AND (p_category IS NULL OR q.provider_error_category = p_category)
+          AND (p_code IS NULL OR q.provider_error_code = p_code)
+          AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED'
+        FOR UPDATE SKIP LOCKED
+    )
     UPDATE offline_conversion_queue q
     SET status = 'QUEUED', next_retry_at = NULL, retry_count = 0, crashes = 0, code_times = 0, updated_at = weighbridge.now()
-    WHERE q.status = 'FAILED' AND q.workspace_id = p_workspace
-      AND (p_sales IS NULL OR q.sale_id = ANY (p_sales)) AND (p_site IS NULL OR q.site_id = p_site)
-      AND (p_provider IS NULL OR q.provider_key = p_provider)
-      AND (p_category IS NULL OR q.provider_error_category = p_category)
-      AND (p_code IS NULL OR q.provider_error_code = p_code)
-      AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED';
+    WHERE q.ctid = ANY (ARRAY(SELECT tid FROM found));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     IF v_count > 0 THEN
         INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
@@ -1117,15 +1133,21 @@ BEGIN
     IF v_workspace IS NULL THEN
         RETURN false;
     END IF;
+    -- Rows that wait for the breaker or after a transient failure are due now. Locked ones keep their time: a transaction that
+    -- changes sales locks their rows in any order.
+    WITH postponed AS MATERIALIZED (
+        SELECT q.ctid AS tid FROM offline_conversion_queue q
+        WHERE q.site_id = p_site AND q.provider_key = p_provider AND q.status IN ('QUEUED', 'RETRY')
+          AND (q.last_error = 'CIRCUIT_OPEN' OR q.provider_error_category IN ('TRANSIENT', 'RATE_LIMIT'))
+        FOR UPDATE SKIP LOCKED
+    )
+    UPDATE offline_conversion_queue q SET next_retry_at = NULL, updated_at = weighbridge.now()
+    WHERE q.ctid = ANY (ARRAY(SELECT tid FROM postponed));
     PERFORM record_provider_outcome(p_site, p_provider, true);
     UPDATE provider_credentials c SET refused_at = NULL, refused_code = NULL
     WHERE c.site_id = p_site AND c.provider_key = p_provider;
     PERFORM withdraw_alert('credentials_refused', p_site || '/' || p_provider,
                            format('[DELIVERY] %s of site %s was reset', p_provider, p_site));
-    -- Rows that wait for the breaker or after a transient failure are due now.
-    UPDATE offline_conversion_queue q SET next_retry_at = NULL, updated_at = weighbridge.now()
-    WHERE q.site_id = p_site AND q.provider_key = p_provider AND q.status IN ('QUEUED', 'RETRY')
-      AND (q.last_error = 'CIRCUIT_OPEN' OR q.provider_error_category IN ('TRANSIENT', 'RATE_LIMIT'));
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_workspace, p_actor, 'provider.reset', p_site, jsonb_build_object('provider_key', p_provider));
     PERFORM pg_notify('weighbridge_deliver', '');
