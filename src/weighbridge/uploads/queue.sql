@@ -55,10 +55,10 @@ SELECT weighbridge.begin_staging(%s, %s)
 SELECT weighbridge.note_rows_read(%s, %s)
 
 -- name: note_staged
-SELECT weighbridge.note_staged(%s, s.entity, s.seq) FROM unnest(%s::text[], %s::bigint[]) AS s (entity, seq)
+SELECT weighbridge.note_staged(%s, %s)
 
 -- name: finish_staging
-SELECT weighbridge.finish_staging(%s, %s, %s, %s, %s, %s, %s, %s)
+SELECT weighbridge.finish_staging(%s, %s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: note_columns
 SELECT weighbridge.note_columns(%s, %s, %s)
