@@ -7,6 +7,7 @@ console/        web pages
 api/            HTTP routes
 settings, app   the settings are read once, and the parts built from them
 worker          the queues and chores of a worker; service_figures counts the work of all subjects
+retention       removes history whose retention period is over
 delivery/       conversions → ad platforms and webhooks
 projects/       keyword projects and their groups
 uploads/        files → production tables

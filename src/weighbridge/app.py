@@ -53,7 +53,7 @@ class App:
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
     """The database alone, whatever its schema. Raises ConfigError if it does not answer."""
     url = await database_url(settings)
-    db = Database(url, size=6 + 2 * settings.worker_slots, statement_timeout_ms=_milliseconds(settings))
+    db = Database(url, size=4 + 2 * settings.worker_slots, statement_timeout_ms=_milliseconds(settings))
     await db.open()
     try:
         yield db
@@ -165,6 +165,10 @@ def _limits(settings: Settings) -> Limits:
         stage_rows=settings.stage_rows,
         parse_memory_mb=settings.parse_memory_mb,
         staging_days=settings.staging_days,
+        attempt_days=settings.attempt_days,
+        event_days=settings.event_days,
+        rejection_days=settings.rejection_days,
+        audit_days=settings.audit_days,
         blob_days=settings.blob_days,
         storage_retries=settings.storage_retries,
         resumable=timedelta(hours=settings.resumable_hours),

@@ -92,7 +92,12 @@ class Settings(BaseSettings):
     uploads_per_workspace: int = Field(
         3, ge=1, description="Maximum number of concurrent uploads per workspace."
     )
-    worker_slots: int = Field(2, ge=1, description="Maximum number of concurrent uploads per worker process.")
+    worker_slots: int = Field(
+        3,
+        ge=1,
+        description="Maximum number of concurrent uploads per worker process. With more than one, the last free slot "
+        "is kept for a workspace that has no upload in the process yet.",
+    )
     lease_seconds: float = Field(
         60,
         gt=0,
@@ -113,6 +118,26 @@ class Settings(BaseSettings):
     staging_days: int = Field(
         7, ge=0, description="Retention of staged rows, and of previews without a decision, in days."
     )
+    attempt_days: int = Field(
+        30,
+        ge=1,
+        le=36_500,
+        description="Retention of closed attempts in days: which worker processed an upload, and when.",
+    )
+    event_days: int = Field(
+        30,
+        ge=1,
+        le=36_500,
+        description="Retention in days of events that every consumer has received, of closed alerts and of "
+        "confirmations.",
+    )
+    rejection_days: int = Field(
+        365,
+        ge=1,
+        le=36_500,
+        description="Retention of rejected rows, warnings and repeated files in days after their upload has ended.",
+    )
+    audit_days: int = Field(730, ge=1, le=36_500, description="Retention of the audit log, in days.")
     parse_memory_mb: int = Field(
         96, ge=64, description="Memory for checking one file, in MB; beyond it, data is written to disk."
     )

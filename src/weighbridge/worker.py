@@ -14,6 +14,7 @@ from uuid import UUID
 
 import structlog
 
+from weighbridge import retention
 from weighbridge.engine import recover
 from weighbridge.engine.announce import announce
 from weighbridge.engine.chores import Chore, repeated
@@ -99,7 +100,8 @@ class Worker:
         rows = await clean(self._chores)
         files = await asyncio.to_thread(sweep, self._ctx.scratch)
         blobs = await retain(self._chores)
-        log.info("staging.cleaned", rows=rows, scratch_files=files, blobs=blobs)
+        records = sum((await retention.expire(self._chores.db, self._chores.limits)).values())
+        log.info("staging.cleaned", rows=rows, scratch_files=files, blobs=blobs, records=records)
 
 
 async def store_waiting_files(ctx: Context, options: WorkerOptions, stop: asyncio.Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import tempfile
@@ -187,6 +188,8 @@ def test_a_broken_database_object_is_found_and_repaired_with_the_printed_fix(
          "The database lacks the current SQL functions.", "weighbridge db migrate"),
         ("DELETE FROM weighbridge.pipelines WHERE name = 'ads'", "tables", "failed",
          "The database lacks the tables of ads.", "weighbridge db migrate"),
+        ("INSERT INTO weighbridge.retention_runs VALUES ('audit_log', now() - interval '5 days')", "growth", "warning",
+         "Old records were last removed 5 days ago.", "weighbridge clean"),
     ],
 )  # fmt: skip
 def test_other_problems_of_the_database_are_reported_with_a_hint(
@@ -199,6 +202,16 @@ def test_other_problems_of_the_database_are_reported_with_a_hint(
     check = found(done, name)
     assert (check["status"], words in check["found"], fix in check["fix"]) == (status, True, True), check
     assert "hunter2" not in done.out
+
+
+def test_the_tables_that_grow_are_listed_with_rows_size_and_age(main: Command, query: Query) -> None:
+    query(
+        "INSERT INTO weighbridge.audit_log (actor, action, at) SELECT 'a', 'b', now() - interval '70 days'"
+        " FROM generate_series(1, 1500); ANALYZE weighbridge.audit_log"
+    )
+    check = found(main("doctor", "--json"), "growth")
+    assert check["status"] == "ok"
+    assert re.search(r"audit_log 1,500 rows, 0\.\d MB, oldest 70 days[;.]", check["found"]), check
 
 
 def test_a_missing_trigger_is_restored_by_the_command_that_doctor_names(main: Command, query: Query) -> None:

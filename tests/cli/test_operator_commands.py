@@ -114,7 +114,12 @@ def test_a_user_hook_and_a_user_pipeline_are_found_in_the_current_folder(
 
 def test_upkeep_runs_by_command(main: Command) -> None:
     assert main("recover", "--json").json == []
-    assert main("clean", "--json").json == {"rows": 0, "scratch_files": 0, "blobs": 0}
+    assert main("clean", "--json").json == {
+        "rows": 0,
+        "scratch_files": 0,
+        "blobs": 0,
+        "records": 0,
+    }
 
 
 def test_wrong_usage_is_2(main: Command) -> None:

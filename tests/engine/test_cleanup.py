@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,7 @@ async def test_staged_rows_of_a_failed_parse_are_deleted_too(
         raise RuntimeError("killed")
 
     await put(meta_file())
+    object.__setattr__(ctx, "limits", replace(ctx.limits, stage_rows=1))
     monkeypatch.setattr(queue, "finish_staging", killed)
     with pytest.raises(RuntimeError):
         await parse_by_hand(ctx)

@@ -136,7 +136,9 @@ async def test_a_database_at_the_last_old_migration_gets_the_same_schema_as_a_ne
         finally:
             connection.execute(f"DROP DATABASE {new} WITH (FORCE)".encode())
     with psycopg.connect(old_database) as connection:
-        ledger = connection.execute("SELECT version, name FROM weighbridge_migrations.applied").fetchall()
+        ledger = connection.execute(
+            "SELECT version, name FROM weighbridge_migrations.applied ORDER BY version"
+        ).fetchall()
         assert ledger == [(each.version, each.name) for each in migrate.migrations()]
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -196,3 +197,24 @@ async def test_a_worker_that_stops_does_not_wait_for_its_grouping(
         assert query("SELECT ungrouped, groupings, failures FROM projects") == [(True, 0, 0)]
     await work(received)
     assert query("SELECT ungrouped, groupings FROM projects") == [(False, 1)]
+
+
+async def test_a_run_whose_next_file_is_locked_waits_longer_each_time(
+    ctx: Context, send: Send, database_url: str, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A constant pause of 50 ms made 55 transactions per second."""
+    received = await send(numbered(0, 3))
+    releases: list[float] = []
+    release = queue.release
+
+    async def timed(*args: Any, **options: Any) -> bool:
+        releases.append(monotonic())
+        return await release(*args, **options)
+
+    monkeypatch.setattr(queue, "release", timed)
+    async with await psycopg.AsyncConnection.connect(database_url) as other:
+        await other.execute("SELECT FROM data_uploads WHERE id = %s FOR UPDATE", (received.upload_id,))
+        async with worker(ctx, QUICK):
+            await eventually(lambda: len(releases) == 4)
+        assert releases[3] - releases[0] > 0.05 + 0.1 + 0.2
+        assert monotonic() - releases[3] < 0.4  # a stop does not wait for the pause

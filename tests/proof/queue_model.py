@@ -70,6 +70,7 @@ class World:
         tables = ("data_uploads", "daily_metrics", "moved", "upload_rejections", "upload_warnings")
         tables += (
             "weighbridge.attempts",
+            "weighbridge.turns",
             "weighbridge.events",
             "weighbridge.audit_log",
             "weighbridge.alerts",
@@ -171,6 +172,7 @@ class QueueModel(RuleBasedStateMachine):
         self.pieces: dict[UUID, Piece] = {}
         self.announcements: dict[UUID, Announcement] = {}
         self.tries: dict[UUID, Try] = {}
+        self.served: dict[UUID, int] = {}  # workspace → number of its last claim
         self.moves: Counter[tuple[UUID, str, str]] = Counter()
         self.before: dict[UUID, tuple[tuple[int, int], int]] = {}
 
@@ -203,8 +205,17 @@ class QueueModel(RuleBasedStateMachine):
         )
 
     def _next(self, sources: tuple[Status, ...]) -> Piece | None:
+        """The oldest of the workspace with the fewest live attempts; of several, the one served longest ago."""
         free = [piece for piece in self.pieces.values() if self._claimable(piece, sources)]
-        return min(free, key=lambda piece: piece.number, default=None)
+        oldest = {piece.workspace: piece for piece in sorted(free, key=lambda piece: -piece.number)}
+        live = Counter(
+            t.subject.workspace for t in self.tries.values() if t.live and isinstance(t.subject, Piece)
+        )
+        return min(
+            oldest.values(),
+            key=lambda piece: (live[piece.workspace], self.served.get(piece.workspace, -1), piece.number),
+            default=None,
+        )
 
     def _take(self, lease: Lease, upload: Any) -> None:
         piece = self.pieces[upload.id]
@@ -212,6 +223,7 @@ class QueueModel(RuleBasedStateMachine):
         assert (upload.status, upload.staged, upload.watermark) == (piece.status, piece.staged, piece.mark)
         assert lease.token not in self.tries
         self.tries[lease.token] = Try(lease, piece, self.now + LEASE, self.now)
+        self.served[piece.workspace] = len(self.tries)
 
     def _idle(self, *statuses: Status) -> list[Try]:
         """Live attempts at uploads, between two transactions."""

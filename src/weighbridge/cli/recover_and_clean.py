@@ -33,19 +33,25 @@ def recover(as_json: AsJson = False) -> None:
 
 
 def clean(as_json: AsJson = False) -> None:
-    """Delete staged rows and stored files whose retention period is over, and abandoned scratch files.
+    """Delete staged rows, stored files and history whose retention period is over, and abandoned scratch files.
 
     Production tables are never changed.
     """
 
-    async def work(app: App) -> tuple[int, int, int]:
+    async def work(app: App) -> tuple[int, int, int, int]:
+        from weighbridge import retention
         from weighbridge.storage.retention import retain
         from weighbridge.uploads.retention import clean, sweep
 
-        return await clean(app.ctx), sweep(app.ctx.scratch), await retain(app.ctx)
+        rows, files, blobs = await clean(app.ctx), sweep(app.ctx.scratch), await retain(app.ctx)
+        removed = await retention.expire(app.db, app.ctx.limits, at_once=True)
+        return rows, files, blobs, sum(removed.values())
 
-    rows, files, blobs = with_app(work)
+    rows, files, blobs, records = with_app(work)
     if as_json:
-        print_json({"rows": rows, "scratch_files": files, "blobs": blobs})
+        print_json({"rows": rows, "scratch_files": files, "blobs": blobs, "records": records})
     else:
-        out().print(f"{rows:,} staged rows, {files:,} scratch files and {blobs:,} stored files removed.")
+        out().print(
+            f"{rows:,} staged rows, {files:,} scratch files, {blobs:,} stored files and {records:,} old records "
+            "removed."
+        )

@@ -15,6 +15,7 @@ dispatch_loop   the main loop, from shares to calls: prefetch claims batches, sl
 in_flight       limits of one process; slots/ limits calls over all processes
 run_counts      counts of one run; run_signals: signals between the concurrent runs of one process
 providers/      an adapter for each provider
+retry_failed    failed conversions → queued again, for operators
 confirm         conversions that a provider checks later
 forecast        the next run, without sending; dry_run has the providers check it
 conversions     queries of conversions and groups for people; ledger: of calls and their results

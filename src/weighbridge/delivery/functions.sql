@@ -26,7 +26,7 @@
 -- settlement finds them by the index of PROCESSING rows.
 --
 -- Lock order: attempts, offline_conversion_queue, metrics, then health and credentials by site and provider, then
--- alerts and providers, which groups share. Code that changes QUEUED and RETRY rows skips locked rows, or locks nothing
+-- alerts and providers, which groups share. Code that changes QUEUED, RETRY and FAILED rows skips locked rows, or locks nothing
 -- else. acquire_slots takes an advisory lock per key, in the order of their hashes, and waits for no other lock
 -- after that. release_slots takes none; it locks rows in the order of the primary key. A process that freezes before
 -- its commit is disconnected after two seconds; others wait for at most three.
@@ -35,7 +35,7 @@
 
 -- The providers of a site must exist; they are stored once each, sorted.
 CREATE OR REPLACE FUNCTION weighbridge.check_site() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_unknown text;
@@ -91,27 +91,27 @@ REVOKE ALL ON FUNCTION weighbridge.canceled_text() FROM PUBLIC;
 
 -- Queues the conversions of new and changed sales, and refuses those of canceled ones.
 CREATE OR REPLACE FUNCTION weighbridge.queue_conversions() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     IF TG_OP = 'UPDATE' THEN
         -- No longer confirmed: not sent, and operators cannot requeue it. A row that is in a call is refused by the
         -- next claim, if it returns to the queue.
-        UPDATE offline_conversion_queue q
+        UPDATE public.offline_conversion_queue q
         SET status = 'FAILED', provider_error_code = 'SALE_CANCELED', provider_error_category = 'VALIDATION',
             last_error = canceled_text(), updated_at = weighbridge.now()
         FROM changed s
         WHERE s.status <> 'CONFIRMED' AND q.sale_id = s.id AND q.workspace_id = s.workspace_id
           AND q.status IN ('QUEUED', 'RETRY', 'FAILED')
           AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED';
-        UPDATE offline_conversion_queue q
+        UPDATE public.offline_conversion_queue q
         SET status = 'QUEUED', next_retry_at = NULL, provider_error_code = NULL, provider_error_category = NULL,
             last_error = NULL, code_times = 0, updated_at = weighbridge.now()
         FROM changed s
         WHERE s.status = 'CONFIRMED' AND q.sale_id = s.id AND q.workspace_id = s.workspace_id AND q.status = 'FAILED'
           AND q.provider_error_code = 'SALE_CANCELED';
         -- Waiting rows get the new data; rows that were refused for the old data are tried again.
-        UPDATE offline_conversion_queue q
+        UPDATE public.offline_conversion_queue q
         SET status = CASE q.status WHEN 'FAILED' THEN 'QUEUED' ELSE q.status END,
             next_retry_at = CASE q.status WHEN 'FAILED' THEN NULL ELSE q.next_retry_at END,
             retry_count = CASE q.status WHEN 'FAILED' THEN 0 ELSE q.retry_count END,
@@ -119,7 +119,7 @@ BEGIN
             value = s.value, currency = s.currency, user_data = s.user_data, expires_at = d.expires_at,
             updated_at = weighbridge.now()
         FROM changed s
-        JOIN offline_conversion_queue o ON o.sale_id = s.id AND o.workspace_id = s.workspace_id
+        JOIN public.offline_conversion_queue o ON o.sale_id = s.id AND o.workspace_id = s.workspace_id
         CROSS JOIN LATERAL accepted_click(s, o.provider_key) d
         WHERE s.status = 'CONFIRMED' AND q.sale_id = o.sale_id AND q.provider_key = o.provider_key
           AND (q.status IN ('QUEUED', 'RETRY') OR q.status = 'FAILED' AND q.provider_error_category = 'VALIDATION'
@@ -128,12 +128,12 @@ BEGIN
               IS DISTINCT FROM (d.click_type, d.click_id, s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data,
                                 d.expires_at);
     END IF;
-    INSERT INTO offline_conversion_queue (workspace_id, site_id, provider_key, sale_id, order_id, click_type, click_id,
+    INSERT INTO public.offline_conversion_queue (workspace_id, site_id, provider_key, sale_id, order_id, click_type, click_id,
                                           occurred_at, clicked_at, value, currency, user_data, expires_at)
     SELECT s.workspace_id, s.site_id, p.provider_key, s.id, s.order_id, d.click_type, d.click_id,
            s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data, d.expires_at
     FROM changed s
-    JOIN sites t ON t.workspace_id = s.workspace_id AND t.id = s.site_id
+    JOIN public.sites t ON t.workspace_id = s.workspace_id AND t.id = s.site_id
     CROSS JOIN LATERAL unnest(t.providers) AS p (provider_key)
     CROSS JOIN LATERAL accepted_click(s, p.provider_key) d
     WHERE s.status = 'CONFIRMED'
@@ -152,13 +152,13 @@ CREATE OR REPLACE TRIGGER queue_updated AFTER UPDATE ON public.sales REFERENCING
 
 -- Marks the queue rows of deleted sales: the claim reads the sale again, and refuses the conversion.
 CREATE OR REPLACE FUNCTION weighbridge.note_deleted_sales() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
-        UPDATE offline_conversion_queue q SET fresh = false WHERE q.status IN ('QUEUED', 'RETRY');
+        UPDATE public.offline_conversion_queue q SET fresh = false WHERE q.status IN ('QUEUED', 'RETRY');
     ELSE
-        UPDATE offline_conversion_queue q SET fresh = false FROM deleted s
+        UPDATE public.offline_conversion_queue q SET fresh = false FROM deleted s
         WHERE q.sale_id = s.id AND q.workspace_id = s.workspace_id AND q.status IN ('QUEUED', 'RETRY');
     END IF;
     RETURN NULL;
@@ -174,17 +174,17 @@ CREATE OR REPLACE TRIGGER queue_truncated AFTER TRUNCATE ON public.sales
 CREATE OR REPLACE FUNCTION weighbridge.enqueue_conversions(
     p_workspace uuid, p_site uuid, p_provider text, p_since timestamptz, p_actor text
 ) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_count bigint;
 BEGIN
-    INSERT INTO offline_conversion_queue (workspace_id, site_id, provider_key, sale_id, order_id, click_type, click_id,
+    INSERT INTO public.offline_conversion_queue (workspace_id, site_id, provider_key, sale_id, order_id, click_type, click_id,
                                           occurred_at, clicked_at, value, currency, user_data, expires_at, fresh)
     SELECT s.workspace_id, s.site_id, p.provider_key, s.id, s.order_id, d.click_type, d.click_id,
            s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data, d.expires_at, false
-    FROM sales s
-    JOIN sites t ON t.workspace_id = s.workspace_id AND t.id = s.site_id
+    FROM public.sales s
+    JOIN public.sites t ON t.workspace_id = s.workspace_id AND t.id = s.site_id
     CROSS JOIN LATERAL unnest(t.providers) AS p (provider_key)
     CROSS JOIN LATERAL accepted_click(s, p.provider_key) d
     WHERE s.workspace_id = p_workspace AND s.client_id = p_site AND s.status = 'CONFIRMED'
@@ -226,16 +226,16 @@ CREATE OR REPLACE TRIGGER guard_delivery AFTER UPDATE OF status ON public.offlin
 CREATE OR REPLACE FUNCTION weighbridge.delivery_groups(p_most int)
     RETURNS TABLE (site_id uuid, provider_key text, queued_count bigint, min_next_retry_at timestamptz,
                    min_created_at timestamptz)
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         -- A loose index scan: one probe per group, however many rows each has.
         WITH RECURSIVE present (site_id, provider_key) AS (
-            (SELECT q.site_id, q.provider_key FROM offline_conversion_queue q
+            (SELECT q.site_id, q.provider_key FROM public.offline_conversion_queue q
              WHERE q.status IN ('QUEUED', 'RETRY') ORDER BY q.site_id, q.provider_key LIMIT 1)
             UNION ALL
             SELECT n.site_id, n.provider_key
             FROM present p CROSS JOIN LATERAL (
-                SELECT q.site_id, q.provider_key FROM offline_conversion_queue q
+                SELECT q.site_id, q.provider_key FROM public.offline_conversion_queue q
                 WHERE q.status IN ('QUEUED', 'RETRY') AND (q.site_id, q.provider_key) > (p.site_id, p.provider_key)
                 ORDER BY q.site_id, q.provider_key LIMIT 1) n
         )
@@ -243,7 +243,7 @@ CREATE OR REPLACE FUNCTION weighbridge.delivery_groups(p_most int)
         FROM present p
         CROSS JOIN LATERAL (
             SELECT count(*) AS queued, min(e.next_retry_at) AS min_next_retry_at, min(e.created_at) AS min_created_at
-            FROM (SELECT nullif(q.due_at, TIMESTAMPTZ 'epoch') AS next_retry_at, q.created_at FROM offline_conversion_queue q
+            FROM (SELECT nullif(q.due_at, TIMESTAMPTZ 'epoch') AS next_retry_at, q.created_at FROM public.offline_conversion_queue q
                   WHERE q.site_id = p.site_id AND q.provider_key = p.provider_key AND q.status IN ('QUEUED', 'RETRY')
                     AND q.due_at <= (SELECT weighbridge.now())
                   ORDER BY q.due_at, q.created_at, q.sale_id LIMIT p_most) e
@@ -257,7 +257,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.delivery_groups(int) TO weighbridge_delive
 CREATE OR REPLACE FUNCTION public.list_offline_conversion_groups(p_limit_groups int DEFAULT 50)
     RETURNS TABLE (site_id uuid, provider_key text, queued_count bigint, min_next_retry_at timestamptz,
                    min_created_at timestamptz)
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         SELECT g.site_id, g.provider_key, g.queued_count, g.min_next_retry_at, g.min_created_at
         FROM weighbridge.delivery_groups(NULL) g
@@ -275,7 +275,7 @@ GRANT EXECUTE ON FUNCTION public.list_offline_conversion_groups(int) TO weighbri
 CREATE OR REPLACE FUNCTION weighbridge.acquire_slots(
     p_site_keys text[], p_global_keys text[], p_tokens uuid[], p_per_site int, p_per_provider int, p_ttl interval
 ) RETURNS SETOF uuid
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '3s'
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET lock_timeout = '3s'
     -- The table is small and has many dead rows: the planner must not choose a sequential scan.
     SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
     AS $$
@@ -336,7 +336,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.acquire_slots(text[], text[], uuid[], int,
 
 -- Slots that are no longer held are ignored.
 CREATE OR REPLACE FUNCTION weighbridge.release_slots(p_tokens uuid[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '3s'
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET lock_timeout = '3s'
     SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
     AS $$
 BEGIN
@@ -353,7 +353,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.release_slots(uuid[]) TO weighbridge_deliv
 
 -- The error text of a conversion that is older than its provider accepts.
 CREATE OR REPLACE FUNCTION weighbridge.expired_text(p_provider text) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         SELECT format('EXPIRED: %s does not accept %s older than %s days.', k.provider_key,
                       CASE WHEN k.from_event THEN 'events' ELSE 'clicks' END, extract(day FROM k.click_window))
@@ -366,15 +366,15 @@ REVOKE ALL ON FUNCTION weighbridge.expired_text(text) FROM PUBLIC;
 CREATE OR REPLACE FUNCTION weighbridge.add_provider_metrics(
     p_sites uuid[], p_providers text[], p_attempts int[], p_completed int[], p_failed int[], p_retry int[]
 ) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
-        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, completed_total,
+        INSERT INTO public.provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, completed_total,
                                                   failed_total, retry_total)
         SELECT s.id, c.provider_key, s.workspace_id, coalesce(sum(c.attempts), 0), coalesce(sum(c.completed), 0),
                coalesce(sum(c.failed), 0), coalesce(sum(c.retry), 0)
         FROM unnest(p_sites, p_providers, p_attempts, p_completed, p_failed, p_retry)
              AS c (site_id, provider_key, attempts, completed, failed, retry)
-        JOIN sites s ON s.id = c.site_id
+        JOIN public.sites s ON s.id = c.site_id
         GROUP BY 1, 2, 3 ORDER BY 1, 2
         ON CONFLICT (site_id, provider_key) DO UPDATE
         SET attempts_total = m.attempts_total + excluded.attempts_total,
@@ -386,7 +386,7 @@ REVOKE ALL ON FUNCTION weighbridge.add_provider_metrics(uuid[], text[], int[], i
 
 -- Counts failed conversions that were not part of a call: one for each element, in the counters of its site and provider.
 CREATE OR REPLACE FUNCTION weighbridge.count_failed_deliveries(p_sites uuid[], p_providers text[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     PERFORM add_provider_metrics(p_sites, p_providers, NULL, NULL, array_fill(1, ARRAY[coalesce(cardinality(p_sites), 0)]), NULL);
@@ -401,7 +401,7 @@ CREATE OR REPLACE FUNCTION weighbridge.claim_conversions(
 ) RETURNS TABLE (place bigint, live boolean, sale_id uuid, order_id text, click_type text, click_id text, occurred_at timestamptz,
                  value numeric, currency text, user_data jsonb, clicked_at timestamptz, tries int, code text, code_times int,
                  claimed_at timestamptz)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET jit = off
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET jit = off
     SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
     AS $$
 #variable_conflict use_column
@@ -416,15 +416,15 @@ BEGIN
     INTO v_tids, v_places, v_may_differ
     FROM unnest(p_sites, p_providers, p_limits) WITH ORDINALITY AS w (site_id, provider_key, wanted, place)
     -- Since the run was planned a breaker may have opened, credentials may have been refused, a pause may have begun.
-    LEFT JOIN provider_health_state b ON b.site_id = w.site_id AND b.provider_key = w.provider_key
-    LEFT JOIN provider_credentials c ON c.site_id = w.site_id AND c.provider_key = w.provider_key
+    LEFT JOIN public.provider_health_state b ON b.site_id = w.site_id AND b.provider_key = w.provider_key
+    LEFT JOIN public.provider_credentials c ON c.site_id = w.site_id AND c.provider_key = w.provider_key
     LEFT JOIN providers k ON k.provider_key = w.provider_key
     CROSS JOIN LATERAL (
         -- SKIP LOCKED: a slow claim must not queue the others.
         SELECT q.ctid AS tid, q.expires_at,
                q.fresh AND q.provider_error_code IS NULL
                AND (q.created_at > k.changed_at + INTERVAL '1 hour') IS NOT FALSE AS fresh
-        FROM offline_conversion_queue q
+        FROM public.offline_conversion_queue q
         WHERE q.site_id = w.site_id AND q.provider_key = w.provider_key AND q.status IN ('QUEUED', 'RETRY')
           AND q.due_at <= v_now
         ORDER BY q.due_at, q.created_at, q.sale_id LIMIT w.wanted
@@ -442,8 +442,8 @@ BEGIN
                       IS DISTINCT FROM (d.click_type, d.click_id, s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data,
                                         d.expires_at) AS changed
             FROM unnest(v_tids, v_places, v_may_differ) WITH ORDINALITY AS h (tid, place, may_differ, turn)
-            JOIN offline_conversion_queue q ON q.ctid = h.tid
-            LEFT JOIN sales s ON s.workspace_id = q.workspace_id AND s.id = q.sale_id
+            JOIN public.offline_conversion_queue q ON q.ctid = h.tid
+            LEFT JOIN public.sales s ON s.workspace_id = q.workspace_id AND s.id = q.sale_id
             LEFT JOIN LATERAL accepted_click(s, q.provider_key) d ON true
             CROSS JOIN LATERAL (
                 SELECT CASE WHEN (s.status = 'CONFIRMED' AND d.click_id IS NOT NULL) IS NOT TRUE THEN 'SALE_CANCELED'
@@ -451,7 +451,7 @@ BEGIN
             WHERE h.may_differ
         ),
         corrected AS (
-            UPDATE offline_conversion_queue q
+            UPDATE public.offline_conversion_queue q
             SET status = CASE WHEN l.refusal IS NULL THEN q.status ELSE 'FAILED' END, updated_at = v_now, fresh = false,
                 last_error = CASE l.refusal WHEN 'EXPIRED' THEN expired_text(q.provider_key) WHEN 'SALE_CANCELED' THEN canceled_text()
                                             ELSE q.last_error END,
@@ -488,19 +488,19 @@ BEGIN
         WITH counted AS MATERIALIZED (
             SELECT p_batches[h.place] AS batch_id, t.workspace_id, t.id AS site_id, p_providers[h.place] AS provider_key, h.live
             FROM (SELECT u.place, count(*) AS live FROM unnest(v_places) AS u (place) GROUP BY u.place) h
-            JOIN sites t ON t.id = p_sites[h.place]
+            JOIN public.sites t ON t.id = p_sites[h.place]
         ),
         opened AS (
             INSERT INTO attempts (lease_token, queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
             SELECT n.batch_id, 'deliveries', n.batch_id, n.workspace_id, p_worker, v_now, v_now, v_now + p_lease FROM counted n
         )
-        INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, claimed_count)
+        INSERT INTO public.provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, claimed_count)
         SELECT n.workspace_id, n.site_id, n.provider_key, n.batch_id, 'STARTED', n.live FROM counted n;
     END IF;
 
     RETURN QUERY
     -- By ctid: the rows are locked, so they cannot have moved.
-    UPDATE offline_conversion_queue q
+    UPDATE public.offline_conversion_queue q
     SET status = 'PROCESSING', updated_at = v_now, fresh = false, batch_id = p_batches[h.place],
         claimed_at = v_now + (h.place - 1) * INTERVAL '1 microsecond', attempt_count = q.attempt_count + 1,
         -- Unchanged. Without it Postgres would look up the expression of due_at for each row.
@@ -518,7 +518,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.claim_conversions(text, interval, uuid[], 
 -- Claims rows of one group without an attempt, for callers outside the service.
 CREATE OR REPLACE FUNCTION public.claim_offline_conversion_jobs_v2(p_site_id uuid, p_provider_key text, p_limit int DEFAULT 50)
     RETURNS SETOF public.offline_conversion_queue
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_batch uuid := gen_random_uuid();
@@ -527,7 +527,7 @@ BEGIN
     SELECT max(c.claimed_at) INTO v_claimed FROM claim_conversions(
         NULL, NULL, ARRAY[v_batch], ARRAY[p_site_id], ARRAY[p_provider_key], ARRAY[p_limit]) c;
     RETURN QUERY
-    SELECT q.* FROM offline_conversion_queue q
+    SELECT q.* FROM public.offline_conversion_queue q
     WHERE q.claimed_at = v_claimed AND q.status = 'PROCESSING' AND q.batch_id = v_batch
     ORDER BY q.due_at, q.created_at, q.sale_id;
 END $$;
@@ -541,19 +541,19 @@ GRANT EXECUTE ON FUNCTION public.claim_offline_conversion_jobs_v2(uuid, text, in
 CREATE OR REPLACE FUNCTION public.record_provider_outcome(
     p_site_id uuid, p_provider_key text, p_success boolean, p_transient boolean DEFAULT false
 ) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_now timestamptz := weighbridge.now();
     v_probe timestamptz := v_now + INTERVAL '5 minutes' + random() * INTERVAL '60 seconds';
-    v_before provider_health_state;
+    v_before public.provider_health_state;
     v_state text;
     v_group text := p_site_id || '/' || p_provider_key;
 BEGIN
-    INSERT INTO provider_health_state (site_id, provider_key, workspace_id)
-    SELECT s.id, p_provider_key, s.workspace_id FROM sites s WHERE s.id = p_site_id
+    INSERT INTO public.provider_health_state (site_id, provider_key, workspace_id)
+    SELECT s.id, p_provider_key, s.workspace_id FROM public.sites s WHERE s.id = p_site_id
     ON CONFLICT DO NOTHING;
-    SELECT * INTO v_before FROM provider_health_state h
+    SELECT * INTO v_before FROM public.provider_health_state h
     WHERE h.site_id = p_site_id AND h.provider_key = p_provider_key FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL; -- no such site
@@ -566,7 +566,7 @@ BEGIN
     END IF;
     -- A validation failure does not change the provider's health; it only ends the probe.
     IF p_success OR p_transient OR v_before.probe_until IS NOT NULL THEN
-        UPDATE provider_health_state h
+        UPDATE public.provider_health_state h
         SET state = v_state, probe_until = NULL, updated_at = v_now,
             failure_count = CASE WHEN p_success THEN 0 WHEN p_transient THEN h.failure_count + 1 ELSE h.failure_count END,
             next_probe_at = CASE WHEN p_success THEN NULL
@@ -592,9 +592,9 @@ GRANT EXECUTE ON FUNCTION public.record_provider_outcome(uuid, text, boolean, bo
 -- Begins the probe of a group that is due: one prober at a time, for a limited time. Returns how many rows it may send;
 -- NULL: no probe is due, or another worker probes.
 CREATE OR REPLACE FUNCTION weighbridge.begin_probe(p_site uuid, p_provider text, p_for interval) RETURNS int
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
-        UPDATE provider_health_state h
+        UPDATE public.provider_health_state h
         SET state = 'HALF_OPEN', probe_until = weighbridge.now() + p_for, updated_at = weighbridge.now()
         WHERE h.site_id = p_site AND h.provider_key = p_provider AND h.state <> 'CLOSED'
           AND h.next_probe_at <= weighbridge.now() AND (h.probe_until IS NULL OR h.probe_until < weighbridge.now())
@@ -606,16 +606,16 @@ GRANT EXECUTE ON FUNCTION weighbridge.begin_probe(uuid, text, interval) TO weigh
 -- Postpones rows of open groups until after the next probe, so that they show the reason. At most p_limit of each
 -- group: the group is skipped even if not all its rows show it.
 CREATE OR REPLACE FUNCTION weighbridge.park_deliveries(p_sites uuid[], p_providers text[], p_limit int) RETURNS bigint
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         WITH parked AS (
-            UPDATE offline_conversion_queue q
+            UPDATE public.offline_conversion_queue q
             SET next_retry_at = h.next_probe_at + random() * INTERVAL '30 seconds', last_error = 'CIRCUIT_OPEN',
                 updated_at = weighbridge.now()
             FROM unnest(p_sites, p_providers) AS g (site_id, provider_key)
-            JOIN provider_health_state h USING (site_id, provider_key)
+            JOIN public.provider_health_state h USING (site_id, provider_key)
             CROSS JOIN LATERAL (
-                SELECT e.ctid AS tid FROM offline_conversion_queue e
+                SELECT e.ctid AS tid FROM public.offline_conversion_queue e
                 WHERE e.site_id = g.site_id AND e.provider_key = g.provider_key AND e.status IN ('QUEUED', 'RETRY')
                   AND e.due_at <= (SELECT weighbridge.now())
                 ORDER BY e.due_at, e.created_at, e.sale_id LIMIT p_limit
@@ -634,7 +634,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.park_deliveries(uuid[], text[], int) TO we
 CREATE OR REPLACE FUNCTION public.increment_provider_upload_metrics(
     p_site_id uuid, p_provider_key text, p_attempts int, p_completed int, p_failed int, p_retry int
 ) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         SELECT add_provider_metrics(ARRAY[p_site_id], ARRAY[p_provider_key], ARRAY[p_attempts], ARRAY[p_completed],
                                     ARRAY[p_failed], ARRAY[p_retry])
@@ -644,10 +644,10 @@ GRANT EXECUTE ON FUNCTION public.increment_provider_upload_metrics(uuid, text, i
 
 -- The provider does not accept the credentials of a site: they are not used until they are replaced.
 CREATE OR REPLACE FUNCTION weighbridge.refuse_credentials(p_site uuid, p_provider text, p_version int, p_code text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
-    UPDATE provider_credentials c SET refused_at = weighbridge.now(), refused_code = p_code
+    UPDATE public.provider_credentials c SET refused_at = weighbridge.now(), refused_code = p_code
     WHERE c.site_id = p_site AND c.provider_key = p_provider AND c.version = p_version AND c.refused_at IS NULL;
     IF FOUND THEN
         PERFORM raise_alert('credentials_refused', p_site || '/' || p_provider, 'ERROR',
@@ -666,7 +666,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.refuse_credentials(uuid, text, int, text) 
 CREATE OR REPLACE FUNCTION weighbridge.settle_conversions(
     p_calls jsonb, p_outcomes jsonb, p_batch uuid[], p_id uuid[], p_n int[], p_retries int, p_first interval, p_longest interval
 ) RETURNS TABLE (batch_id uuid, completed bigint, failed bigint, retry bigint)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET jit = off
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET jit = off
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -697,7 +697,7 @@ BEGIN
             counts boolean, duplicate boolean, confirm_after interval)
     ),
     written AS (
-        UPDATE offline_conversion_queue q
+        UPDATE public.offline_conversion_queue q
         SET status = CASE WHEN u.status = 'RETRY' AND u.counts AND q.retry_count >= p_retries THEN 'FAILED' ELSE u.status END,
             updated_at = v_now,
             uploaded_at = CASE WHEN u.status = 'COMPLETED' THEN v_now END,
@@ -733,24 +733,24 @@ BEGIN
         SELECT l.site_id, l.provider_key, u.request_id, l.workspace_id, sum(e.completed + e.failed + e.retry), v_now + min(u.confirm_after)
         FROM counted_outcomes e
         JOIN outcomes u USING (outcome_no)
-        JOIN provider_upload_attempts l ON l.batch_id = u.batch_id AND l.phase = 'STARTED'
+        JOIN public.provider_upload_attempts l ON l.batch_id = u.batch_id AND l.phase = 'STARTED'
         WHERE u.confirm_after IS NOT NULL AND u.request_id IS NOT NULL
         GROUP BY 1, 2, 3, 4
         ON CONFLICT (site_id, provider_key, request_id) DO UPDATE SET rows = c.rows + excluded.rows
     ),
     finished AS (
-        INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,
+        INSERT INTO public.provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,
                                               failed_count, retry_count, duration_ms, provider_request_id, error_code,
                                               error_category)
         SELECT l.workspace_id, l.site_id, l.provider_key, l.batch_id, 'FINISHED', coalesce(n.completed, 0),
                coalesce(n.failed, 0), coalesce(n.retry, 0), c.duration_ms, c.request_id, c.error_code, c.error_category
         FROM calls c
-        JOIN provider_upload_attempts l ON l.batch_id = c.batch_id AND l.phase = 'STARTED'
+        JOIN public.provider_upload_attempts l ON l.batch_id = c.batch_id AND l.phase = 'STARTED'
         LEFT JOIN counted n ON n.batch_id = c.batch_id
         RETURNING site_id, provider_key, workspace_id, completed_count, failed_count, retry_count
     ),
     metered AS (
-        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, completed_total,
+        INSERT INTO public.provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, completed_total,
                                                   failed_total, retry_total)
         SELECT f.site_id, f.provider_key, f.workspace_id, count(*), sum(f.completed_count), sum(f.failed_count),
                sum(f.retry_count)
@@ -772,13 +772,13 @@ BEGIN
         SELECT l.site_id, l.provider_key, (c ->> 'success')::boolean AS success, (c ->> 'transient')::boolean AS transient,
                (c ->> 'refused')::boolean AS refused, (c ->> 'credentials')::int AS credentials, c ->> 'error_code' AS code
         FROM jsonb_array_elements(p_calls) c
-        JOIN provider_upload_attempts l ON l.batch_id = (c ->> 'batch_id')::uuid AND l.phase = 'STARTED'
-        LEFT JOIN provider_health_state h USING (site_id, provider_key)
+        JOIN public.provider_upload_attempts l ON l.batch_id = (c ->> 'batch_id')::uuid AND l.phase = 'STARTED'
+        LEFT JOIN public.provider_health_state h USING (site_id, provider_key)
         WHERE l.batch_id = ANY (v_alive)
           AND (NOT (c ->> 'success')::boolean OR h.state <> 'CLOSED' OR h.failure_count > 0)
         ORDER BY l.site_id, l.provider_key
     LOOP
-        PERFORM record_provider_outcome(v_call.site_id, v_call.provider_key, v_call.success, v_call.transient);
+        PERFORM public.record_provider_outcome(v_call.site_id, v_call.provider_key, v_call.success, v_call.transient);
         IF v_call.refused THEN
             PERFORM refuse_credentials(v_call.site_id, v_call.provider_key, v_call.credentials, v_call.code);
         END IF;
@@ -789,7 +789,7 @@ BEGIN
                bool_or((c ->> 'unclassified')::boolean) AS unclassified,
                max(c ->> 'error_code') FILTER (WHERE (c ->> 'unclassified')::boolean) AS code
         FROM jsonb_array_elements(p_calls) c
-        JOIN provider_upload_attempts l ON l.batch_id = (c ->> 'batch_id')::uuid AND l.phase = 'STARTED'
+        JOIN public.provider_upload_attempts l ON l.batch_id = (c ->> 'batch_id')::uuid AND l.phase = 'STARTED'
         WHERE l.batch_id = ANY (v_alive) AND ((c ->> 'unclassified')::boolean OR c ->> 'pause_seconds' IS NOT NULL)
         GROUP BY l.provider_key ORDER BY l.provider_key
     LOOP
@@ -825,7 +825,7 @@ CREATE OR REPLACE TRIGGER append_only BEFORE UPDATE OR DELETE ON public.provider
 -- same order id, and a provider that has them reports a duplicate. The caller has locked them. Rows that crashed their
 -- workers too often fail.
 CREATE OR REPLACE FUNCTION weighbridge.recover_deliveries(p_rows tid[], p_max_crashes int) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_now timestamptz := weighbridge.now();
@@ -836,7 +836,7 @@ DECLARE
     v_retry int[];
 BEGIN
     WITH recovered AS (
-        UPDATE offline_conversion_queue q
+        UPDATE public.offline_conversion_queue q
         SET status = CASE WHEN q.crashes + 1 > p_max_crashes THEN 'FAILED' ELSE 'RETRY' END,
             next_retry_at = NULL, crashes = q.crashes + 1, updated_at = v_now,
             last_error = CASE WHEN q.crashes + 1 > p_max_crashes
@@ -853,11 +853,11 @@ BEGIN
         FROM recovered r GROUP BY r.batch_id
     ),
     finished AS (
-        INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,
+        INSERT INTO public.provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,
                                               failed_count, retry_count, duration_ms, error_code, error_category)
         SELECT l.workspace_id, l.site_id, l.provider_key, l.batch_id, 'FINISHED', 0, n.failed, n.retry,
                least(EXTRACT(EPOCH FROM v_now - l.created_at) * 1000, 2147483647), 'UNKNOWN_OUTCOME', 'TRANSIENT'
-        FROM counted n JOIN provider_upload_attempts l ON l.batch_id = n.batch_id AND l.phase = 'STARTED'
+        FROM counted n JOIN public.provider_upload_attempts l ON l.batch_id = n.batch_id AND l.phase = 'STARTED'
         ON CONFLICT DO NOTHING
         RETURNING site_id, provider_key, failed_count, retry_count
     )
@@ -875,19 +875,19 @@ REVOKE ALL ON FUNCTION weighbridge.recover_deliveries(tid[], int) FROM PUBLIC;
 
 -- Writes FINISHED for calls that have lost their rows: no row is left whose outcome they could report.
 CREATE OR REPLACE FUNCTION weighbridge.close_ledger(p_batches uuid[]) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
-        INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,
+        INSERT INTO public.provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,
                                               failed_count, retry_count, error_code, error_category)
         SELECT l.workspace_id, l.site_id, l.provider_key, l.batch_id, 'FINISHED', 0, 0, 0, 'UNKNOWN_OUTCOME', 'TRANSIENT'
-        FROM provider_upload_attempts l WHERE l.batch_id = ANY (p_batches) AND l.phase = 'STARTED'
+        FROM public.provider_upload_attempts l WHERE l.batch_id = ANY (p_batches) AND l.phase = 'STARTED'
         ON CONFLICT DO NOTHING
     $$;
 REVOKE ALL ON FUNCTION weighbridge.close_ledger(uuid[]) FROM PUBLIC;
 
 -- Selects rows by claimed_at and ignores leases: a worker that still has such a row loses it, and its settlement changes nothing.
 CREATE OR REPLACE FUNCTION public.recover_stuck_offline_conversion_jobs(p_min_age_minutes int DEFAULT 15) RETURNS int
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_before timestamptz := weighbridge.now() - make_interval(mins => p_min_age_minutes);
@@ -899,15 +899,25 @@ BEGIN
     SELECT array_agg(l.lease_token) INTO v_attempts FROM (
         SELECT a.lease_token FROM attempts a
         WHERE a.queue = 'deliveries' AND a.closed_at IS NULL AND a.lease_token IN (
-            SELECT q.batch_id FROM offline_conversion_queue q
+            SELECT q.batch_id FROM public.offline_conversion_queue q
             WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before)
         ORDER BY a.lease_token FOR UPDATE SKIP LOCKED) l;
-    SELECT array_agg(s.tid) INTO v_rows FROM (
-        SELECT q.ctid AS tid FROM offline_conversion_queue q
+    WITH stuck AS MATERIALIZED (
+        SELECT q.ctid AS tid, q.batch_id FROM public.offline_conversion_queue q
         WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before
           AND (q.batch_id = ANY (v_attempts) OR NOT EXISTS (
                    SELECT FROM attempts a WHERE a.lease_token = q.batch_id AND a.closed_at IS NULL))
-        ORDER BY q.sale_id FOR UPDATE SKIP LOCKED) s;
+        ORDER BY q.sale_id FOR UPDATE SKIP LOCKED
+    ), partly_locked AS MATERIALIZED ( -- by another transaction: the attempt at these batches stays open
+        SELECT DISTINCT q.batch_id FROM public.offline_conversion_queue q
+        WHERE q.status = 'PROCESSING' AND q.batch_id = ANY (v_attempts)
+          AND NOT EXISTS (SELECT FROM stuck s WHERE s.tid = q.ctid)
+    )
+    SELECT (SELECT array_agg(s.tid) FROM stuck s
+            WHERE NOT EXISTS (SELECT FROM partly_locked p WHERE p.batch_id = s.batch_id)),
+           (SELECT array_agg(a.token) FROM unnest(v_attempts) AS a (token)
+            WHERE NOT EXISTS (SELECT FROM partly_locked p WHERE p.batch_id = a.token))
+    INTO v_rows, v_attempts;
     UPDATE attempts a SET closed_at = weighbridge.now(), outcome = 'expired' WHERE a.lease_token = ANY (v_attempts);
     v_count := coalesce(recover_deliveries(v_rows, 2147483646), 0);
     PERFORM close_ledger(v_attempts);
@@ -921,7 +931,7 @@ GRANT EXECUTE ON FUNCTION public.recover_stuck_offline_conversion_jobs(int) TO w
 -- Refuses waiting rows that have expired, at most p_limit of them, and returns how many. Raises an alert about rows that will
 -- expire within p_ahead although they have waited for a while.
 CREATE OR REPLACE FUNCTION weighbridge.watch_deliveries(p_ahead interval, p_limit int) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_now timestamptz := weighbridge.now();
@@ -932,12 +942,12 @@ DECLARE
     v_first timestamptz;
 BEGIN
     WITH expiring AS MATERIALIZED (
-        SELECT q.ctid AS tid FROM offline_conversion_queue q
+        SELECT q.ctid AS tid FROM public.offline_conversion_queue q
         WHERE q.status IN ('QUEUED', 'RETRY') AND q.expires_at <= v_now
         ORDER BY q.expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     ),
     refused AS (
-        UPDATE offline_conversion_queue q
+        UPDATE public.offline_conversion_queue q
         SET status = 'FAILED', last_error = expired_text(q.provider_key), provider_error_code = 'EXPIRED',
             provider_error_category = 'VALIDATION', updated_at = v_now
         WHERE q.ctid = ANY (ARRAY(SELECT tid FROM expiring))
@@ -954,7 +964,7 @@ BEGIN
             '[DELIVERY] Conversions expired before they could be sent: they are FAILED with the code EXPIRED');
     END IF;
     SELECT count(*), min(s.expires_at) INTO v_soon, v_first FROM (
-        SELECT q.expires_at FROM offline_conversion_queue q
+        SELECT q.expires_at FROM public.offline_conversion_queue q
         WHERE q.status IN ('QUEUED', 'RETRY') AND q.expires_at > v_now AND q.expires_at <= v_now + p_ahead
           AND q.created_at < v_now - INTERVAL '15 minutes'
         ORDER BY q.expires_at LIMIT 10000) s;
@@ -976,7 +986,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.watch_deliveries(interval, int) TO weighbr
 -- Requests whose result is to be asked for now. Claiming postpones them: if the caller stops, another asks later.
 CREATE OR REPLACE FUNCTION weighbridge.claim_confirmations(p_limit int)
     RETURNS TABLE (site_id uuid, provider_key text, request_id text, rows int, tries int)
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         WITH head AS MATERIALIZED (
             SELECT c.site_id, c.provider_key, c.request_id FROM confirmations c
@@ -993,7 +1003,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.claim_confirmations(int) TO weighbridge_de
 CREATE OR REPLACE FUNCTION weighbridge.settle_confirmation(
     p_site uuid, p_provider text, p_request text, p_state text, p_reasons jsonb
 ) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_rows bigint;
@@ -1003,7 +1013,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
-    UPDATE offline_conversion_queue q
+    UPDATE public.offline_conversion_queue q
     SET confirmation = p_state, confirmed_at = CASE WHEN p_state = 'CONFIRMED' THEN weighbridge.now() END,
         updated_at = weighbridge.now()
     WHERE q.provider_request_id = p_request AND q.confirmation = 'AWAITED'
@@ -1037,7 +1047,7 @@ REVOKE ALL ON FUNCTION weighbridge.workspace_of_site(uuid) FROM PUBLIC;
 CREATE OR REPLACE FUNCTION weighbridge.set_credentials(
     p_site uuid, p_provider text, p_version int, p_key_id text, p_nonce bytea, p_ciphertext bytea, p_actor text
 ) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspace uuid := workspace_of_site(p_site);
@@ -1045,7 +1055,7 @@ BEGIN
     IF v_workspace IS NULL THEN
         RETURN false;
     END IF;
-    INSERT INTO provider_credentials AS c (site_id, provider_key, workspace_id, version, key_id, nonce, ciphertext)
+    INSERT INTO public.provider_credentials AS c (site_id, provider_key, workspace_id, version, key_id, nonce, ciphertext)
     VALUES (p_site, p_provider, v_workspace, p_version, p_key_id, p_nonce, p_ciphertext)
     ON CONFLICT (site_id, provider_key) DO UPDATE
     SET version = excluded.version, key_id = excluded.key_id, nonce = excluded.nonce, ciphertext = excluded.ciphertext,
@@ -1068,33 +1078,39 @@ GRANT EXECUTE ON FUNCTION weighbridge.set_credentials(uuid, text, int, text, byt
 CREATE OR REPLACE FUNCTION weighbridge.reseal_credentials(
     p_site uuid, p_provider text, p_version int, p_key_id text, p_nonce bytea, p_ciphertext bytea
 ) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
-    UPDATE provider_credentials c SET key_id = p_key_id, nonce = p_nonce, ciphertext = p_ciphertext
+    UPDATE public.provider_credentials c SET key_id = p_key_id, nonce = p_nonce, ciphertext = p_ciphertext
     WHERE c.site_id = p_site AND c.provider_key = p_provider AND c.version = p_version;
     RETURN FOUND;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.reseal_credentials(uuid, text, int, text, bytea, bytea) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.reseal_credentials(uuid, text, int, text, bytea, bytea) TO weighbridge_deliver;
 
--- Queues failed conversions again: those of some sales, or of a group, of an error category or code, or all.
+-- Queues failed conversions again: those of some sales, or of a group, of an error category or code, or all. Locked ones are
+-- skipped: a transaction that changes sales locks their rows in any order.
 CREATE OR REPLACE FUNCTION weighbridge.requeue_deliveries(
     p_workspace uuid, p_sales uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text
 ) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_count bigint;
 BEGIN
-    UPDATE offline_conversion_queue q
+    WITH found AS MATERIALIZED (
+        SELECT q.ctid AS tid FROM public.offline_conversion_queue q
+        WHERE q.status = 'FAILED' AND q.workspace_id = p_workspace
+          AND (p_sales IS NULL OR q.sale_id = ANY (p_sales)) AND (p_site IS NULL OR q.site_id = p_site)
+          AND (p_provider IS NULL OR q.provider_key = p_provider)
+          AND (p_category IS NULL OR q.provider_error_category = p_category)
+          AND (p_code IS NULL OR q.provider_error_code = p_code)
+          AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED'
+        FOR UPDATE SKIP LOCKED
+    )
+    UPDATE public.offline_conversion_queue q
     SET status = 'QUEUED', next_retry_at = NULL, retry_count = 0, crashes = 0, code_times = 0, updated_at = weighbridge.now()
-    WHERE q.status = 'FAILED' AND q.workspace_id = p_workspace
-      AND (p_sales IS NULL OR q.sale_id = ANY (p_sales)) AND (p_site IS NULL OR q.site_id = p_site)
-      AND (p_provider IS NULL OR q.provider_key = p_provider)
-      AND (p_category IS NULL OR q.provider_error_category = p_category)
-      AND (p_code IS NULL OR q.provider_error_code = p_code)
-      AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED';
+    WHERE q.ctid = ANY (ARRAY(SELECT tid FROM found));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     IF v_count > 0 THEN
         INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
@@ -1109,7 +1125,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.requeue_deliveries(uuid, uuid[], uuid, tex
 
 -- Closes a breaker and lets refused credentials be used again. For operators, after the cause is fixed.
 CREATE OR REPLACE FUNCTION weighbridge.reset_provider(p_site uuid, p_provider text, p_actor text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspace uuid := workspace_of_site(p_site);
@@ -1117,15 +1133,21 @@ BEGIN
     IF v_workspace IS NULL THEN
         RETURN false;
     END IF;
-    PERFORM record_provider_outcome(p_site, p_provider, true);
-    UPDATE provider_credentials c SET refused_at = NULL, refused_code = NULL
+    -- Rows that wait for the breaker or after a transient failure are due now. Locked ones keep their time: a transaction that
+    -- changes sales locks their rows in any order.
+    WITH postponed AS MATERIALIZED (
+        SELECT q.ctid AS tid FROM public.offline_conversion_queue q
+        WHERE q.site_id = p_site AND q.provider_key = p_provider AND q.status IN ('QUEUED', 'RETRY')
+          AND (q.last_error = 'CIRCUIT_OPEN' OR q.provider_error_category IN ('TRANSIENT', 'RATE_LIMIT'))
+        FOR UPDATE SKIP LOCKED
+    )
+    UPDATE public.offline_conversion_queue q SET next_retry_at = NULL, updated_at = weighbridge.now()
+    WHERE q.ctid = ANY (ARRAY(SELECT tid FROM postponed));
+    PERFORM public.record_provider_outcome(p_site, p_provider, true);
+    UPDATE public.provider_credentials c SET refused_at = NULL, refused_code = NULL
     WHERE c.site_id = p_site AND c.provider_key = p_provider;
     PERFORM withdraw_alert('credentials_refused', p_site || '/' || p_provider,
                            format('[DELIVERY] %s of site %s was reset', p_provider, p_site));
-    -- Rows that wait for the breaker or after a transient failure are due now.
-    UPDATE offline_conversion_queue q SET next_retry_at = NULL, updated_at = weighbridge.now()
-    WHERE q.site_id = p_site AND q.provider_key = p_provider AND q.status IN ('QUEUED', 'RETRY')
-      AND (q.last_error = 'CIRCUIT_OPEN' OR q.provider_error_category IN ('TRANSIENT', 'RATE_LIMIT'));
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_workspace, p_actor, 'provider.reset', p_site, jsonb_build_object('provider_key', p_provider));
     PERFORM pg_notify('weighbridge_deliver', '');

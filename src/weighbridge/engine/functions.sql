@@ -2,6 +2,7 @@
 --
 -- Tables
 --   attempts          one row per attempt with its worker and lease, for every queue
+--   turns             when each workspace last got a slot of a worker
 --   unbroken          upload attempts that began after the last crash of the server
 --   events            the outbox; event_deliveries has a row per consumer of an event
 --   alerts            one row per condition and episode
@@ -35,7 +36,7 @@
 
 -- Every final write of an attempt happens in a transaction that called this first. WB001: the lease is lost.
 CREATE OR REPLACE FUNCTION weighbridge.fence(p_token uuid) RETURNS uuid
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_subject uuid;
@@ -55,7 +56,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.fence(uuid) TO weighbridge_parse, weighbri
 -- Every step of an attempt happens in a transaction that called this first: it holds the lease, and its earlier commits
 -- still exist. WB003: the server crashed since the attempt began.
 CREATE OR REPLACE FUNCTION weighbridge.enter(p_token uuid) RETURNS uuid
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_subject uuid := fence(p_token);
@@ -72,7 +73,7 @@ REVOKE ALL ON FUNCTION weighbridge.enter(uuid) FROM PUBLIC;
 -- Renews leases and returns the tokens that are still alive. A run without progress is not kept alive past the ceiling; the
 -- progress of a job counts as progress of its project's run.
 CREATE OR REPLACE FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceiling interval) RETURNS SETOF uuid
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         UPDATE attempts a
         SET lease_until = least(weighbridge.now() + p_lease, p_ceiling + greatest(
@@ -88,7 +89,7 @@ REVOKE ALL ON FUNCTION weighbridge.heartbeat(uuid[], interval, interval) FROM PU
 CREATE OR REPLACE FUNCTION weighbridge.open_attempts(
     p_queue text, p_subjects uuid[], p_workspaces uuid[], p_worker text, p_lease interval
 ) RETURNS TABLE (lease_token uuid, subject uuid)
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         INSERT INTO attempts AS a (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
         SELECT p_queue, s.id, s.workspace_id, p_worker, n.now, n.now, n.now + p_lease
@@ -98,9 +99,41 @@ CREATE OR REPLACE FUNCTION weighbridge.open_attempts(
     $$;
 REVOKE ALL ON FUNCTION weighbridge.open_attempts(text, uuid[], uuid[], text, interval) FROM PUBLIC;
 
+-- Turns ------------------------------------------------------------------------------------------------------
+
+-- Live attempts that occupy a slot of a worker, by workspace: uploads and runs of projects, with their jobs counted once.
+CREATE OR REPLACE FUNCTION weighbridge.running_work() RETURNS TABLE (workspace_id uuid, attempts bigint)
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT a.workspace_id, count(*) FROM weighbridge.attempts a
+        WHERE a.queue IN ('uploads', 'projects') AND a.closed_at IS NULL AND a.under IS NULL
+        GROUP BY a.workspace_id
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.running_work() FROM PUBLIC;
+
+-- When a workspace last got a slot of a worker.
+CREATE OR REPLACE FUNCTION weighbridge.served_at(p_workspace uuid) RETURNS timestamptz
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT coalesce((SELECT t.served_at FROM weighbridge.turns t WHERE t.workspace_id = p_workspace), '-infinity')
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.served_at(uuid) FROM PUBLIC;
+
+-- Notes that a workspace gets a slot. The lock is tried, not waited for: another claim for the same workspace notes it now.
+CREATE OR REPLACE FUNCTION weighbridge.note_turn(p_workspace uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    AS $$
+BEGIN
+    IF pg_try_advisory_xact_lock(hashtextextended(p_workspace::text, 7)) THEN
+        INSERT INTO turns AS t (workspace_id, served_at) VALUES (p_workspace, weighbridge.now())
+        ON CONFLICT (workspace_id) DO UPDATE SET served_at = excluded.served_at;
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.note_turn(uuid) FROM PUBLIC;
+
 -- Progress of an attempt: the ceiling of its lease is counted from here.
 CREATE OR REPLACE FUNCTION weighbridge.note_progress(p_token uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
@@ -109,7 +142,7 @@ REVOKE ALL ON FUNCTION weighbridge.note_progress(uuid) FROM PUBLIC;
 
 -- Ends an attempt with its outcome. WB001: the lease is lost.
 CREATE OR REPLACE FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     UPDATE attempts SET closed_at = weighbridge.now(), outcome = p_outcome, error = p_error
@@ -128,7 +161,7 @@ REVOKE ALL ON FUNCTION weighbridge.close_attempt(uuid, text, text) FROM PUBLIC;
 CREATE OR REPLACE FUNCTION weighbridge.recover(p_max_crashes int)
     RETURNS TABLE (queue text, subject uuid, worker text, opened_at timestamptz, hours double precision, batch text,
                    gave_up boolean)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -159,7 +192,7 @@ BEGIN
         UPDATE attempts a SET closed_at = v_now, outcome = 'expired' WHERE a.lease_token = v_dead.lease_token;
         DELETE FROM unbroken u WHERE u.lease_token = v_dead.lease_token;
         IF v_dead.queue = 'uploads' THEN
-            SELECT batch_name(d) INTO batch FROM data_uploads d WHERE d.id = v_dead.subject;
+            SELECT batch_name(d) INTO batch FROM public.data_uploads d WHERE d.id = v_dead.subject;
             gave_up := recover_upload(v_dead.subject, batch, v_dead.lease_token::text, hours, p_max_crashes);
         END IF;
         IF v_dead.queue = 'outbox' THEN
@@ -178,14 +211,14 @@ BEGIN
     -- All batches together: rows, metrics and ledger are locked in one order, as in settle_conversions.
     IF v_batches <> '{}' THEN
         PERFORM recover_deliveries(
-            ARRAY(SELECT q.ctid FROM offline_conversion_queue q
+            ARRAY(SELECT q.ctid FROM public.offline_conversion_queue q
                   WHERE q.status = 'PROCESSING' AND q.batch_id = ANY (v_batches) ORDER BY q.sale_id FOR UPDATE),
             p_max_crashes);
         PERFORM close_ledger(v_batches);
     END IF;
 
     FOR v_dead IN
-        SELECT o.* FROM orphans o JOIN data_uploads d ON d.id = o.id
+        SELECT o.* FROM orphans o JOIN public.data_uploads d ON d.id = o.id
         WHERE d.status IN ('processing', 'promoting')
         FOR UPDATE OF d SKIP LOCKED
     LOOP
@@ -211,7 +244,7 @@ REVOKE ALL ON FUNCTION weighbridge.recover(int) FROM PUBLIC;
 -- Called by claims, so that abandoned work can be claimed immediately: recover(), if there may be something to recover. Returns
 -- its rows as JSON; NULL: nothing was recovered.
 CREATE OR REPLACE FUNCTION weighbridge.recover_abandoned(p_max_crashes int) RETURNS jsonb
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     IF EXISTS (SELECT FROM attempts a WHERE a.closed_at IS NULL AND a.lease_until < weighbridge.now())
@@ -228,7 +261,7 @@ REVOKE ALL ON FUNCTION weighbridge.recover_abandoned(int) FROM PUBLIC;
 CREATE OR REPLACE FUNCTION weighbridge.emit(
     p_workspace uuid, p_upload uuid, p_type text, p_payload jsonb, p_consumers text[], p_alert uuid DEFAULT NULL
 ) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_event uuid;
@@ -248,30 +281,58 @@ END $$;
 REVOKE ALL ON FUNCTION weighbridge.emit(uuid, uuid, text, jsonb, text[], uuid) FROM PUBLIC;
 
 -- Claims deliveries that are due, for consumers that the calling worker has: another worker may have a hook that this one
--- lacks. The end of an alert is not delivered before its beginning.
+-- lacks. The end of an alert is not delivered before its beginning. The workspaces take turns: one delivery of each, those
+-- with the fewest under way first, until p_limit are claimed.
 CREATE OR REPLACE FUNCTION weighbridge.claim_event_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit int)
     RETURNS TABLE (lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures int, type text, payload jsonb,
                    workspace_id uuid, heard text[])
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := weighbridge.now();
 BEGIN
     RETURN QUERY
-    WITH due AS MATERIALIZED (
-        SELECT d.* FROM event_deliveries d
-        WHERE d.delivered_at IS NULL AND d.gave_up_at IS NULL AND d.run_after <= v_now
-          AND d.consumer = ANY (p_consumers)
-          AND NOT EXISTS (SELECT FROM attempts a
-                          WHERE a.queue = 'outbox' AND a.subject = d.id AND a.closed_at IS NULL)
-          AND NOT EXISTS (SELECT FROM events mine
-                          JOIN events earlier ON earlier.alert_id = mine.alert_id AND earlier.type = 'Alert'
-                          JOIN event_deliveries e ON e.event_id = earlier.id AND e.consumer = d.consumer
-                          WHERE mine.id = d.event_id AND mine.type = 'AlertRecovered'
-                            AND e.delivered_at IS NULL AND e.gave_up_at IS NULL)
-        ORDER BY d.run_after LIMIT p_limit
-        FOR UPDATE SKIP LOCKED
+    WITH RECURSIVE waiting (consumer, workspace_id) AS ( -- one probe per consumer and workspace, as in claim_waiting_upload
+        SELECT c.name, (SELECT d.workspace_id FROM event_deliveries d
+                        WHERE d.delivered_at IS NULL AND d.gave_up_at IS NULL AND d.consumer = c.name
+                        ORDER BY d.workspace_id LIMIT 1)
+        FROM unnest(p_consumers) AS c (name)
+        UNION ALL
+        SELECT w.consumer, (SELECT d.workspace_id FROM event_deliveries d
+                            WHERE d.delivered_at IS NULL AND d.gave_up_at IS NULL AND d.consumer = w.consumer
+                              AND d.workspace_id > w.workspace_id
+                            ORDER BY d.workspace_id LIMIT 1)
+        FROM waiting w WHERE w.workspace_id IS NOT NULL
+    ), under_way AS MATERIALIZED (
+        SELECT a.workspace_id, count(*) AS attempts FROM attempts a
+        WHERE a.queue = 'outbox' AND a.closed_at IS NULL GROUP BY a.workspace_id
+    ), turn AS MATERIALIZED (
+        SELECT head.id FROM waiting w
+        LEFT JOIN under_way u USING (workspace_id)
+        CROSS JOIN LATERAL (
+            SELECT d.id, d.run_after, row_number() OVER (ORDER BY d.run_after, d.id) AS turn FROM (
+                SELECT d.id, d.run_after FROM event_deliveries d
+                WHERE d.delivered_at IS NULL AND d.gave_up_at IS NULL AND d.consumer = w.consumer
+                  AND d.workspace_id = w.workspace_id AND d.run_after <= v_now
+                  AND NOT EXISTS (SELECT FROM attempts a
+                                  WHERE a.queue = 'outbox' AND a.subject = d.id AND a.closed_at IS NULL)
+                  AND NOT EXISTS (SELECT FROM events mine
+                                  JOIN events earlier ON earlier.alert_id = mine.alert_id AND earlier.type = 'Alert'
+                                  JOIN event_deliveries e ON e.event_id = earlier.id AND e.consumer = d.consumer
+                                  WHERE mine.id = d.event_id AND mine.type = 'AlertRecovered'
+                                    AND e.delivered_at IS NULL AND e.gave_up_at IS NULL)
+                ORDER BY d.run_after, d.id LIMIT 4 * p_limit) d
+        ) head
+        -- random(): where more workspaces wait than can be served, none is always the last. More than can be claimed, as other
+        -- workers claim the first ones now.
+        ORDER BY coalesce(u.attempts, 0) + head.turn, head.run_after, random() LIMIT 4 * p_limit
+    ), due AS MATERIALIZED (
+        SELECT d.* FROM turn t CROSS JOIN LATERAL (
+            SELECT d.* FROM event_deliveries d
+            WHERE d.id = t.id AND d.delivered_at IS NULL AND d.gave_up_at IS NULL
+            FOR UPDATE SKIP LOCKED) d
+        LIMIT p_limit
     ), opened AS MATERIALIZED (
         SELECT o.* FROM (SELECT array_agg(d.id) AS ids, array_agg(d.workspace_id) AS workspaces FROM due d) a
         CROSS JOIN LATERAL open_attempts('outbox', a.ids, a.workspaces, p_worker, p_lease) o
@@ -283,7 +344,7 @@ REVOKE ALL ON FUNCTION weighbridge.claim_event_deliveries(text, text[], interval
 
 -- The consumer has received the event.
 CREATE OR REPLACE FUNCTION weighbridge.finish_event_delivery(p_token uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_delivery uuid := fence(p_token);
@@ -296,7 +357,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.finish_event_delivery(uuid) TO weighbridge
 
 -- A NULL delay gives up: the row stays, with its last error, for an operator.
 CREATE OR REPLACE FUNCTION weighbridge.fail_event_delivery(p_token uuid, p_delay interval, p_error text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_delivery uuid := fence(p_token);
@@ -312,7 +373,7 @@ REVOKE ALL ON FUNCTION weighbridge.fail_event_delivery(uuid, interval, text) FRO
 
 -- The worker stopped while it delivered the event: counts as a failure. True: it was the last try.
 CREATE OR REPLACE FUNCTION weighbridge.recover_event_delivery(p_delivery uuid) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_gave_up boolean;
@@ -330,7 +391,7 @@ REVOKE ALL ON FUNCTION weighbridge.recover_event_delivery(uuid) FROM PUBLIC;
 
 -- Adds the event that an alert opened or closed.
 CREATE OR REPLACE FUNCTION weighbridge.announce_alert(p_type text, p_alert weighbridge.alerts, p_message text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_no_workspace uuid := '00000000-0000-0000-0000-000000000000'; -- alerts are for operators and belong to no workspace
@@ -343,7 +404,7 @@ REVOKE ALL ON FUNCTION weighbridge.announce_alert(text, weighbridge.alerts, text
 
 -- Opens an alert, once per episode: nothing happens while it is open.
 CREATE OR REPLACE FUNCTION weighbridge.raise_alert(p_condition text, p_subject text, p_severity text, p_message text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_alert alerts;
@@ -358,7 +419,7 @@ REVOKE ALL ON FUNCTION weighbridge.raise_alert(text, text, text, text) FROM PUBL
 
 -- Closes an alert; nothing happens where none is open.
 CREATE OR REPLACE FUNCTION weighbridge.withdraw_alert(p_condition text, p_subject text, p_message text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_alert alerts;

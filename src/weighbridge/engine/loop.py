@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Protocol
+from uuid import UUID
 
 import structlog
 
@@ -27,13 +28,20 @@ class Work(Leased, Protocol):
 
 
 class Queue(Protocol):
-    """A source of work. `claim` returns the next unit, or None; RetryLater if the database cannot be reached."""
+    """A source of work. `claim` returns the next unit of a workspace that is not in `skip`, or None.
 
-    async def claim(self) -> Work | None: ...
+    RetryLater if the database cannot be reached.
+    """
+
+    async def claim(self, skip: frozenset[UUID]) -> Work | None: ...
 
 
 class Loop:
-    """Runs until it is stopped. Then work ends at its next safe point and goes back to its queue."""
+    """Runs until it is stopped. Then work ends at its next safe point and goes back to its queue.
+
+    One workspace never has all slots: the last free one is kept for a workspace that has no work here yet, so that
+    its file starts at once, however long the others take.
+    """
 
     def __init__(
         self, ctx: Context, options: WorkerOptions, leases: Leases, signals: Signals, queues: Sequence[Queue]
@@ -44,7 +52,7 @@ class Loop:
         self._signals = signals
         self._queues = queues
         self._announcers = [Announcer(ctx, options, signals, name) for name in ctx.consumers]
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], UUID] = {}  # with the workspace
         self._turn = 0  # the queue to ask first; rotates
         self._wake = asyncio.Event()
 
@@ -95,16 +103,18 @@ class Loop:
     async def _claim(self) -> bool:
         """Start the next unit of work from the first queue that has one."""
         self._turn += 1
+        last_slot = len(self._running) == self._options.slots - 1
+        skip = frozenset(self._running.values() if last_slot else ())
         for each in range(len(self._queues)):
             queue = self._queues[(self._turn + each) % len(self._queues)]
             try:
-                work = await queue.claim()
+                work = await queue.claim(skip)
             except RetryLater as failure:
                 log.warning("worker.database_unavailable", reason=failure.message)
                 return False
             if work is not None:
                 task = asyncio.create_task(self._run(work))
-                self._running.add(task)
+                self._running[task] = work.lease.workspace_id
                 task.add_done_callback(self._ended)
                 return True
         return False
@@ -114,7 +124,7 @@ class Loop:
             await work.run()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        del self._running[task]
         self._signals.work_ended()
         self._wake.set()
 

@@ -21,7 +21,7 @@ class WorkerOptions:
     """How one worker process behaves; the settings of the same names document each option."""
 
     name: str = field(default_factory=_name)
-    slots: int = 2
+    slots: int = 3  # the last one for another workspace than the others
     parses: bool = True
     promotes: bool = True
     per_workspace: int = 3

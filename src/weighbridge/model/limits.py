@@ -23,6 +23,10 @@ class Limits:
     stage_rows: int = 40_000  # rows staged per transaction
     parse_memory_mb: int = 96
     staging_days: int = 7
+    attempt_days: int = 30
+    event_days: int = 30
+    rejection_days: int = 365
+    audit_days: int = 730
     blob_days: int | None = None
     storage_retries: int = STORAGE_RETRIES
     resumable: timedelta = timedelta(hours=24)

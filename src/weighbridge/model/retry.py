@@ -67,7 +67,10 @@ STORAGE = Backoff(tries=STORAGE_RETRIES, first=timedelta(seconds=30), factor=5, 
 ANNOUNCEMENT = Backoff(tries=10, first=timedelta(seconds=5))
 
 # A project whose next file cannot be claimed yet: it is arriving, or another transaction has locked it.
-NEXT_FILE_PAUSE = timedelta(milliseconds=50)
+NEXT_FILE = Backoff(tries=None, first=timedelta(milliseconds=50), longest=timedelta(seconds=2))
+
+# A failed conversion that an operator retries while another transaction has locked it: 1.5 seconds in all.
+LOCKED_CONVERSION = Backoff(tries=5, first=timedelta(milliseconds=50))
 
 # Grouping of a project.
 GROUPING = Backoff(tries=None, first=timedelta(seconds=1), longest=timedelta(minutes=1))

@@ -65,6 +65,16 @@ class Readable:
 
 
 @dataclass(frozen=True)
+class GrowingTable:
+    """A table that grows with use."""
+
+    name: str
+    rows: int  # estimated
+    bytes: int  # with indexes
+    oldest_days: int | None  # None: it is empty, or too large to look
+
+
+@dataclass(frozen=True)
 class Skew:
     """How far the database's clock is ahead of this machine's, in seconds, and the uncertainty."""
 
@@ -125,6 +135,16 @@ async def missing_login_rights(tx: Tx) -> list[str]:
 
 async def tenant_tables(tx: Tx) -> list[Readable]:
     return [Readable(*row) for row in await fetch_all(tx, _SQL["tenant_tables"])]
+
+
+async def growing_tables(tx: Tx) -> list[GrowingTable]:
+    """The largest first."""
+    return [GrowingTable(*row) for row in await fetch_all(tx, _SQL["growing_tables"])]
+
+
+async def days_since_retention(tx: Tx) -> int | None:
+    [(days,)] = await fetch_all(tx, _SQL["days_since_retention"])
+    return None if days is None else int(days)
 
 
 async def skew(tx: Tx) -> Skew:

@@ -120,6 +120,34 @@ WHERE c.relkind IN ('r', 'p', 'v')
               WHERE a.attrelid = c.oid AND a.attname = 'workspace_id' AND NOT a.attisdropped)
 ORDER BY 1
 
+-- name: growing_tables
+-- Tables that grow with use: estimated rows, size and, unless it takes long to find, the oldest record.
+WITH oldest (name, at) AS (
+    SELECT t.name, CASE WHEN pg_relation_size(t.name::regclass) < 256 * 1024 * 1024 THEN CASE t.name
+        WHEN 'public.data_uploads' THEN (SELECT min(created_at) FROM public.data_uploads)
+        WHEN 'weighbridge.attempts' THEN (SELECT min(opened_at) FROM weighbridge.attempts)
+        WHEN 'weighbridge.events' THEN (SELECT min(created_at) FROM weighbridge.events)
+        WHEN 'weighbridge.audit_log' THEN (SELECT min(at) FROM weighbridge.audit_log)
+        WHEN 'public.upload_duplicates' THEN (SELECT min(last_at) FROM public.upload_duplicates)
+        WHEN 'public.sales' THEN (SELECT min(created_at) FROM public.sales)
+        WHEN 'public.offline_conversion_queue' THEN (SELECT min(created_at) FROM public.offline_conversion_queue)
+        WHEN 'public.provider_upload_attempts' THEN (SELECT min(created_at) FROM public.provider_upload_attempts)
+        WHEN 'weighbridge.confirmations' THEN (SELECT min(created_at) FROM weighbridge.confirmations)
+    END END
+    FROM unnest(ARRAY['public.data_uploads', 'weighbridge.attempts', 'weighbridge.events', 'weighbridge.event_deliveries',
+                      'weighbridge.audit_log', 'public.upload_rejections', 'public.upload_warnings',
+                      'public.upload_duplicates', 'public.sales', 'public.offline_conversion_queue',
+                      'public.provider_upload_attempts', 'weighbridge.confirmations']) AS t (name)
+)
+SELECT split_part(o.name, '.', 2), greatest(c.reltuples, s.n_live_tup, 0)::bigint, pg_total_relation_size(c.oid),
+       (extract(epoch FROM weighbridge.now() - o.at) / 86400)::int
+FROM oldest o JOIN pg_class c ON c.oid = o.name::regclass LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid
+ORDER BY pg_total_relation_size(c.oid) DESC, 1
+
+-- name: days_since_retention
+-- Days since old records were last looked for; NULL: never, as in a new installation.
+SELECT (extract(epoch FROM weighbridge.now() - min(ran_at)) / 86400)::int FROM weighbridge.retention_runs
+
 -- name: database_time
 SELECT clock_timestamp()
 

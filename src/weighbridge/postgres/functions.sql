@@ -14,7 +14,8 @@
 --   * A function with other parameter types is another function, and the old one is dropped. One that returns another
 --     type, or renames a parameter, has to be dropped by a migration first: Postgres does not replace it.
 --   * Functions that change tables are SECURITY DEFINER with a fixed search_path. Roles may execute them and cannot
---     write to the tables otherwise.
+--     write to the tables otherwise. The path does not contain public, where others may create objects: names of that
+--     schema are qualified.
 --
 -- Own SQLSTATEs: WB001 the lease is lost, WB002 not an allowed transition, WB003 the server crashed during the lease,
 -- WB004 the project is being processed, WB005 there is no such project, WB009 a dry run rolls back.

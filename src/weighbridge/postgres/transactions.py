@@ -180,13 +180,16 @@ class Database:
         async with self._begin() as tx:
             await tx.execute(
                 "SELECT set_config('application_name', %s, true), weighbridge.enter(%s),"
-                " set_config('weighbridge.workspace_id', %s, true), set_config('synchronous_commit', %s, true),"
+                " set_config('weighbridge.workspace_id', %s, true), set_config('synchronous_commit', CASE"
+                # A server that waits for its standbys does so here too.
+                " WHEN NOT %s THEN 'off' WHEN current_setting('synchronous_commit') = 'off' THEN 'on'"
+                " ELSE current_setting('synchronous_commit') END, true),"
                 " set_config('role', %s, true)",
                 (
                     f"weighbridge {lease.token}",
                     lease.token,
                     str(lease.workspace_id),
-                    "on" if durable else "off",
+                    durable,
                     role,
                 ),
             )

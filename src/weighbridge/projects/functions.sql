@@ -80,22 +80,22 @@ GRANT SELECT ON public.csv_processing_jobs TO weighbridge_tenant;
 
 -- Creates a project, or renames it. Without an id it gets the next one of its workspace.
 CREATE OR REPLACE FUNCTION weighbridge.make_project(p_id bigint, p_name text) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_id bigint := p_id;
 BEGIN
     LOOP
         IF p_id IS NULL THEN
-            SELECT coalesce(max(p.id), 0) + 1 INTO v_id FROM projects p WHERE p.workspace_id = weighbridge.workspace();
+            SELECT coalesce(max(p.id), 0) + 1 INTO v_id FROM public.projects p WHERE p.workspace_id = weighbridge.workspace();
         END IF;
-        INSERT INTO projects (workspace_id, id, name)
+        INSERT INTO public.projects (workspace_id, id, name)
         VALUES (weighbridge.workspace(), v_id, coalesce(p_name, format('Project %s', v_id)))
         ON CONFLICT (workspace_id, id) DO NOTHING; -- DO UPDATE would lock it: senders must not wait for each other
         EXIT WHEN FOUND OR p_id IS NOT NULL; -- else another request has taken the number meanwhile
     END LOOP;
     IF NOT FOUND AND p_name IS NOT NULL THEN
-        UPDATE projects p SET name = p_name WHERE p.workspace_id = weighbridge.workspace() AND p.id = v_id;
+        UPDATE public.projects p SET name = p_name WHERE p.workspace_id = weighbridge.workspace() AND p.id = v_id;
     END IF;
     RETURN v_id;
 END $$;
@@ -144,12 +144,13 @@ REVOKE ALL ON FUNCTION weighbridge.claimable_since(uuid, bigint, text[], int) FR
 
 -- Run --------------------------------------------------------------------------------------------------------
 
--- Leases the next project: one with a job that can be claimed now, by the age of the job, or one whose jobs have all
--- ended and that is not grouped yet. p_only: only this project. No row: there is none.
+-- Leases the next project: one with a job that can be claimed now, or one whose jobs have all ended and that is not grouped
+-- yet. The workspaces take turns as in claim_waiting_upload; within one, by the age of the job. p_only: only this project.
+-- p_skip: not of these workspaces. No row: there is none.
 CREATE OR REPLACE FUNCTION weighbridge.claim_waiting_project(
-    p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid
+    p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid, p_skip uuid[] DEFAULT '{}'
 ) RETURNS TABLE (project_key uuid, lease_token uuid)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -161,13 +162,13 @@ DECLARE
 BEGIN
     FOR v_key, v_workspace, v_project IN
         WITH RECURSIVE waiting (workspace_id, project_id) AS ( -- one probe per project with jobs, as in claim_waiting_upload
-            (SELECT d.workspace_id, d.project_id FROM data_uploads d
+            (SELECT d.workspace_id, d.project_id FROM public.data_uploads d
              WHERE d.status IN ('pending', 'processing', 'staging_complete', 'promoting') AND d.project_id IS NOT NULL
              ORDER BY d.workspace_id, d.project_id LIMIT 1)
             UNION ALL
             SELECT n.workspace_id, n.project_id FROM waiting w
             CROSS JOIN LATERAL (
-                SELECT d.workspace_id, d.project_id FROM data_uploads d
+                SELECT d.workspace_id, d.project_id FROM public.data_uploads d
                 WHERE d.status IN ('pending', 'processing', 'staging_complete', 'promoting') AND d.project_id IS NOT NULL
                   AND (d.workspace_id, d.project_id) > (w.workspace_id, w.project_id)
                 ORDER BY d.workspace_id, d.project_id LIMIT 1) n
@@ -177,67 +178,70 @@ BEGIN
             SELECT w.workspace_id, w.project_id, head.created_at AS since
             FROM waiting w
             CROSS JOIN LATERAL ( -- as claimable_since, without a function call for each project
-                SELECT d.created_at FROM data_uploads d
+                SELECT d.created_at FROM public.data_uploads d
                 WHERE d.workspace_id = w.workspace_id AND d.project_id = w.project_id
                   AND d.status IN ('pending', 'staging_complete')
                   AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
                 ORDER BY d.created_at, d.id LIMIT 1
             ) head
             UNION ALL
-            SELECT p.workspace_id, p.id, '-infinity' FROM projects p
+            SELECT p.workspace_id, p.id, '-infinity' FROM public.projects p
             WHERE p.ungrouped AND NOT has_jobs(p.workspace_id, p.id)
         ) turn
-        JOIN projects p ON p.workspace_id = turn.workspace_id AND p.id = turn.project_id
-        WHERE p.run_after <= v_now AND (p_only IS NULL OR p.key = p_only)
+        JOIN public.projects p ON p.workspace_id = turn.workspace_id AND p.id = turn.project_id
+        LEFT JOIN running_work() r ON r.workspace_id = p.workspace_id
+        WHERE p.run_after <= v_now AND (p_only IS NULL OR p.key = p_only) AND p.workspace_id <> ALL (p_skip)
           AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'projects' AND a.subject = p.key AND a.closed_at IS NULL)
-        ORDER BY turn.since, p.key
+        ORDER BY coalesce(r.attempts, 0), served_at(p.workspace_id), turn.since, p.key
     LOOP
         -- The expensive checks last, for few projects.
         CONTINUE WHEN claimable_since(v_workspace, v_project, p_pipelines, p_per_workspace) IS NULL
                   AND has_jobs(v_workspace, v_project);
         -- Not while its groups are edited, nor while another worker claims it.
-        PERFORM FROM projects p WHERE p.key = v_key FOR NO KEY UPDATE SKIP LOCKED;
+        PERFORM FROM public.projects p WHERE p.key = v_key FOR NO KEY UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
         SELECT o.lease_token INTO v_token
         FROM open_attempts('projects', ARRAY[v_key], ARRAY[v_workspace], p_worker, p_lease) o;
         CONTINUE WHEN v_token IS NULL;
+        PERFORM note_turn(v_workspace);
         project_key := v_key;
         lease_token := v_token;
         RETURN NEXT;
         RETURN;
     END LOOP;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.claim_waiting_project(text, text[], interval, int, uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_waiting_project(text, text[], interval, int, uuid, uuid[]) FROM PUBLIC;
 
 -- The next project for a runner. Abandoned work returns to its queue first, as in claim_upload.
 CREATE OR REPLACE FUNCTION weighbridge.claim_project(
-    p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid, p_max_crashes int
+    p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid, p_max_crashes int,
+    p_skip uuid[] DEFAULT '{}'
 ) RETURNS TABLE (project_key uuid, lease_token uuid, abandoned jsonb)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 #variable_conflict use_column
 BEGIN
     abandoned := recover_abandoned(p_max_crashes);
     SELECT c.project_key, c.lease_token INTO project_key, lease_token
-    FROM claim_waiting_project(p_worker, p_pipelines, p_lease, p_per_workspace, p_only) c;
+    FROM claim_waiting_project(p_worker, p_pipelines, p_lease, p_per_workspace, p_only, p_skip) c;
     IF project_key IS NOT NULL OR abandoned IS NOT NULL THEN
         RETURN NEXT;
     END IF;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.claim_project(text, text[], interval, int, uuid, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_project(text, text[], interval, int, uuid, int, uuid[]) FROM PUBLIC;
 
 -- The fence of a run. Its lease must also not have expired: an edit of the groups may have begun since.
 CREATE OR REPLACE FUNCTION weighbridge.fence_project(p_token uuid) RETURNS public.projects
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_key uuid := fence(p_token);
-    v_project projects;
+    v_project public.projects;
 BEGIN
     IF EXISTS (SELECT FROM attempts a WHERE a.lease_token = p_token AND a.lease_until < weighbridge.now()) THEN
         RAISE EXCEPTION 'lease % has expired', p_token USING ERRCODE = 'WB001';
     END IF;
-    SELECT * INTO v_project FROM projects p WHERE p.key = v_key;
+    SELECT * INTO v_project FROM public.projects p WHERE p.key = v_key;
     RETURN v_project;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.fence_project(uuid) FROM PUBLIC;
@@ -246,25 +250,25 @@ REVOKE ALL ON FUNCTION weighbridge.fence_project(uuid) FROM PUBLIC;
 -- change keywords, so nothing has to be grouped after it.
 CREATE OR REPLACE FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int)
     RETURNS TABLE (upload_id uuid, lease_token uuid)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_project projects := fence_project(p_token);
+    v_project public.projects := fence_project(p_token);
     v_upload uuid;
     v_preview boolean;
 BEGIN
     IF claimable_since(v_project.workspace_id, v_project.id, p_pipelines, p_per_workspace) IS NULL THEN
         RETURN;
     END IF;
-    SELECT d.id, d.preview INTO v_upload, v_preview FROM data_uploads d
+    SELECT d.id, d.preview INTO v_upload, v_preview FROM public.data_uploads d
     WHERE d.workspace_id = v_project.workspace_id AND d.project_id = v_project.id
       AND d.status IN ('pending', 'staging_complete') AND d.pipeline = ANY (p_pipelines) AND d.run_after <= weighbridge.now()
     ORDER BY d.created_at, d.id LIMIT 1
     FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
         IF NOT v_preview THEN
-            UPDATE projects p SET ungrouped = true WHERE p.key = v_project.key AND NOT p.ungrouped;
+            UPDATE public.projects p SET ungrouped = true WHERE p.key = v_project.key AND NOT p.ungrouped;
         END IF;
         lease_token := open_attempt(v_upload, v_project.workspace_id, p_worker, p_lease, p_per_workspace, p_token);
         IF lease_token IS NOT NULL THEN
@@ -278,10 +282,10 @@ REVOKE ALL ON FUNCTION weighbridge.claim_job(uuid, text, text[], interval, int) 
 
 -- Whether every job has ended, so that the groups can be made. A job received from now on waits for this run or the next.
 CREATE OR REPLACE FUNCTION weighbridge.may_group(p_token uuid) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
-    v_project projects := fence_project(p_token);
+    v_project public.projects := fence_project(p_token);
 BEGIN
     RETURN v_project.ungrouped AND NOT has_jobs(v_project.workspace_id, v_project.id);
 END $$;
@@ -290,12 +294,12 @@ GRANT EXECUTE ON FUNCTION weighbridge.may_group(uuid) TO weighbridge_group;
 
 -- Called in the transaction that creates the groups.
 CREATE OR REPLACE FUNCTION weighbridge.note_grouped(p_token uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
-    v_project projects := fence_project(p_token);
+    v_project public.projects := fence_project(p_token);
 BEGIN
-    UPDATE projects p
+    UPDATE public.projects p
     SET ungrouped = false, grouped_at = weighbridge.now(), groupings = p.groupings + 1, failures = 0,
         run_after = '-infinity'
     WHERE p.key = v_project.key;
@@ -307,14 +311,14 @@ GRANT EXECUTE ON FUNCTION weighbridge.note_grouped(uuid) TO weighbridge_group;
 -- Ends a run and returns true; false if there is more to do. p_anyway: end it in any case, as the worker is stopping.
 CREATE OR REPLACE FUNCTION weighbridge.release_project(p_token uuid, p_pipelines text[], p_per_workspace int, p_anyway boolean)
     RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_key uuid := fence(p_token);
-    v_project projects;
+    v_project public.projects;
 BEGIN
     -- A transaction that is about to commit a job holds the row: wait for it, then look for jobs.
-    SELECT * INTO v_project FROM projects p WHERE p.key = v_key FOR UPDATE;
+    SELECT * INTO v_project FROM public.projects p WHERE p.key = v_key FOR UPDATE;
     IF NOT p_anyway AND (
         claimable_since(v_project.workspace_id, v_project.id, p_pipelines, p_per_workspace) IS NOT NULL
         OR v_project.ungrouped AND NOT has_jobs(v_project.workspace_id, v_project.id)
@@ -329,13 +333,13 @@ REVOKE ALL ON FUNCTION weighbridge.release_project(uuid, text[], int, boolean) F
 
 -- Ends a run that failed; the project is leased again after the delay.
 CREATE OR REPLACE FUNCTION weighbridge.fail_project(p_token uuid, p_delay interval, p_error text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_key uuid := fence(p_token);
 BEGIN
     PERFORM close_attempt(p_token, 'failed', p_error);
-    UPDATE projects p SET failures = p.failures + 1, run_after = weighbridge.now() + p_delay WHERE p.key = v_key;
+    UPDATE public.projects p SET failures = p.failures + 1, run_after = weighbridge.now() + p_delay WHERE p.key = v_key;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_project(uuid, interval, text) FROM PUBLIC;
 
@@ -355,14 +359,14 @@ COMMENT ON VIEW public.project_processing_leases IS 'The worker that runs a proj
 -- Every edit of a project's groups happens in a transaction that called this first; it is written to the audit log. WB004: the
 -- project is being processed. WB005: there is no such project.
 CREATE OR REPLACE FUNCTION weighbridge.lock_project(p_project bigint, p_actor text, p_action text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET lock_timeout = '5s'
     AS $$
 DECLARE
-    v_project projects;
+    v_project public.projects;
     v_lease attempts;
     v_leased boolean;
 BEGIN
-    SELECT * INTO v_project FROM projects p
+    SELECT * INTO v_project FROM public.projects p
     WHERE p.workspace_id = weighbridge.workspace() AND p.id = p_project
     FOR UPDATE;
     IF NOT FOUND THEN
@@ -396,7 +400,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.lock_project(bigint, text, text) TO weighb
 CREATE OR REPLACE FUNCTION weighbridge.project_status(p_project bigint) RETURNS TABLE (
         project_id bigint, name text, leased boolean, ungrouped boolean, grouped_at timestamptz, groupings bigint,
         files jsonb, duplicates jsonb)
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         SELECT p.id, p.name,
                EXISTS (SELECT FROM attempts a WHERE a.queue = 'projects' AND a.subject = p.key AND a.closed_at IS NULL
@@ -410,26 +414,26 @@ CREATE OR REPLACE FUNCTION weighbridge.project_status(p_project bigint) RETURNS 
                    ) ORDER BY j.created_at, j.id)
                    FROM (SELECT j.*, row_number() OVER (PARTITION BY j.idempotency_key
                                                         ORDER BY j.created_at DESC, j.id DESC) AS age
-                         FROM csv_processing_jobs j WHERE j.workspace_id = p.workspace_id AND j.project_id = p.id) j
+                         FROM public.csv_processing_jobs j WHERE j.workspace_id = p.workspace_id AND j.project_id = p.id) j
                    WHERE j.age = 1 OR j.status <> 'failed'), '[]'),
                coalesce((
                    SELECT jsonb_agg(jsonb_build_object(
                        'filename', nullif(u.filename, ''), 'duplicate_of', u.upload_id, 'times', u.times
                    ) ORDER BY u.last_at, u.upload_id, u.filename)
-                   FROM upload_duplicates u JOIN data_uploads d ON d.id = u.upload_id
+                   FROM public.upload_duplicates u JOIN public.data_uploads d ON d.id = u.upload_id
                    WHERE d.workspace_id = p.workspace_id AND d.project_id = p.id), '[]')
-        FROM projects p WHERE p.workspace_id = weighbridge.workspace() AND p.id = p_project
+        FROM public.projects p WHERE p.workspace_id = weighbridge.workspace() AND p.id = p_project
     $$;
 REVOKE ALL ON FUNCTION weighbridge.project_status(bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.project_status(bigint) TO weighbridge_tenant;
 
 -- Wakes a worker that can run the project; harmless at any time. Returns whether there is such a project.
 CREATE OR REPLACE FUNCTION weighbridge.kick_project(p_project bigint) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     PERFORM pg_notify('weighbridge_work', '');
-    RETURN EXISTS (SELECT FROM projects p WHERE p.workspace_id = weighbridge.workspace() AND p.id = p_project);
+    RETURN EXISTS (SELECT FROM public.projects p WHERE p.workspace_id = weighbridge.workspace() AND p.id = p_project);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.kick_project(bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.kick_project(bigint) TO weighbridge_tenant;
@@ -449,13 +453,13 @@ GRANT EXECUTE ON FUNCTION weighbridge.signature(text, jsonb) TO weighbridge_grou
 
 -- A changed volume may give a group another parent; a confirmed group keeps its parent.
 CREATE OR REPLACE FUNCTION weighbridge.note_volumes() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
-    UPDATE keyword_groups g SET stale = true
+    UPDATE public.keyword_groups g SET stale = true
     FROM new_rows a
     JOIN old_rows b USING (workspace_id, project_id, keyword_normalized)
-    JOIN group_keywords m USING (workspace_id, project_id, keyword_normalized)
+    JOIN public.group_keywords m USING (workspace_id, project_id, keyword_normalized)
     WHERE a.volume IS DISTINCT FROM b.volume
       AND g.workspace_id = m.workspace_id AND g.project_id = m.project_id AND g.id = m.group_id
       AND NOT g.confirmed AND NOT g.stale;
@@ -468,15 +472,15 @@ CREATE OR REPLACE TRIGGER note_volumes AFTER UPDATE ON public.keywords
 
 -- A deleted keyword is removed from its group, for every kind of deletion.
 CREATE OR REPLACE FUNCTION weighbridge.ungroup_deleted_keywords() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     WITH removed AS (
-        DELETE FROM group_keywords m USING old_rows b
+        DELETE FROM public.group_keywords m USING old_rows b
         WHERE m.workspace_id = b.workspace_id AND m.project_id = b.project_id AND m.keyword_normalized = b.keyword_normalized
         RETURNING m.*
     )
-    UPDATE keyword_groups g SET stale = true FROM removed l
+    UPDATE public.keyword_groups g SET stale = true FROM removed l
     WHERE g.workspace_id = l.workspace_id AND g.project_id = l.project_id AND g.id = l.group_id AND NOT g.stale;
     RETURN NULL;
 END $$;

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -20,7 +21,7 @@ from weighbridge.engine.options import WorkerOptions
 from weighbridge.engine.signals import Signals
 from weighbridge.model.errors import LeaseLost, RetryLater, StopRequested, WeighbridgeError
 from weighbridge.model.project import Project
-from weighbridge.model.retry import GROUPING, NEXT_FILE_PAUSE
+from weighbridge.model.retry import GROUPING, NEXT_FILE
 from weighbridge.observe import journal
 from weighbridge.postgres.transactions import Lease
 from weighbridge.projects import queue
@@ -43,10 +44,10 @@ class ProjectQueue:
     leases: Leases
     signals: Signals
 
-    async def claim(self) -> ProjectRun | None:
+    async def claim(self, skip: frozenset[UUID]) -> ProjectRun | None:
         request = claim_request(self.ctx, self.options)
         async with self.ctx.db.tx() as tx:
-            claimed = await queue.claim(tx, request, self.options.only_project)
+            claimed = await queue.claim(tx, replace(request, skip=skip), self.options.only_project)
         recover.log_recovered(claimed.abandoned)
         if claimed.lease is None or claimed.project is None:
             return None
@@ -69,11 +70,15 @@ class ProjectRun:
     _job: UploadWork | None = None
     _grouping: asyncio.Future[Grouped | None] | None = None
     _interrupt: WeighbridgeError | None = field(default=None, repr=False)
+    _interrupted: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    _loop: asyncio.AbstractEventLoop | None = field(default=None, repr=False)  # of `run`
 
     def interrupt(self, reason: WeighbridgeError) -> None:
         """Ask the run to end, from any thread: the current job at its next safe point, a grouping at once."""
         if self._interrupt is None:
             self._interrupt = reason
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._interrupted.set)
         if self._job is not None:
             self._job.interrupt(StopRequested("its run is ending"))
         grouping = self._grouping
@@ -82,6 +87,7 @@ class ProjectRun:
 
     async def run(self) -> None:
         """Never raises: failures are logged, and the project can be leased again."""
+        self._loop = asyncio.get_running_loop()
         with bound_contextvars(worker_id=self.options.name, project_id=self.project.id):
             await self._run_until_released()
 
@@ -101,13 +107,15 @@ class ProjectRun:
             await self._fail(type(error).__name__)
 
     async def _run(self) -> None:
+        pauses = NEXT_FILE.pauses()
         while True:
             while await self._next_job():
-                pass
+                pauses = NEXT_FILE.pauses()
             await self._group()
             if await self._release(anyway=False):
                 return
-            await asyncio.sleep(NEXT_FILE_PAUSE.total_seconds())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._interrupted.wait(), next(pauses))
 
     async def _next_job(self) -> bool:
         self._check()

@@ -82,9 +82,13 @@ async def jobs(
 
 async def claim(tx: Tx, request: ClaimRequest, only: UUID | None = None) -> ClaimedProject:
     """Lease the next project, or `only` this one. The same statement recovers abandoned ones first."""
-    row = await fetch_one(
-        tx, _SQL["claim_project"], {**_params(request), "only": only, "max_crashes": request.max_crashes}
-    )
+    params = {
+        **_params(request),
+        "only": only,
+        "max_crashes": request.max_crashes,
+        "skip": list(request.skip),
+    }
+    row = await fetch_one(tx, _SQL["claim_project"], params)
     if row is None:
         return ClaimedProject()
     abandoned = tuple(Recovered.of(each) for each in row[2] or ())

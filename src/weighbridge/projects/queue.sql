@@ -26,7 +26,7 @@ ORDER BY created_at, id LIMIT %(limit)s
 
 -- name: claim_project
 SELECT project_key, lease_token, abandoned
-FROM weighbridge.claim_project(%(worker)s, %(pipelines)s, %(lease)s, %(limit)s, %(only)s, %(max_crashes)s)
+FROM weighbridge.claim_project(%(worker)s, %(pipelines)s, %(lease)s, %(limit)s, %(only)s, %(max_crashes)s, %(skip)s)
 
 -- name: claim_job
 SELECT upload_id, lease_token

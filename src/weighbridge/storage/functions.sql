@@ -36,14 +36,14 @@ CREATE OR REPLACE FUNCTION weighbridge.defer_upload(
     p_upload uuid, p_queue uuid, p_spool uuid, p_path text, p_bucket text, p_object text, p_user uuid, p_max_retries int,
     p_delay interval, p_error text, p_consumers text[]
 ) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
-    v_upload data_uploads;
+    v_upload public.data_uploads;
 BEGIN
-    SELECT * INTO STRICT v_upload FROM data_uploads d
+    SELECT * INTO STRICT v_upload FROM public.data_uploads d
     WHERE d.id = p_upload AND d.workspace_id = weighbridge.workspace() AND d.storage_status = 'pending_retry';
-    INSERT INTO upload_queue (id, temp_file_path, bucket, object_path, content_hash, byte_size, max_retries,
+    INSERT INTO public.upload_queue (id, temp_file_path, bucket, object_path, content_hash, byte_size, max_retries,
                               next_retry_at, error_message, metadata, user_id, payload_submission_id, workspace_id, spool_id,
                               tried_at)
     VALUES (p_queue, p_path, p_bucket, p_object, encode(v_upload.content_sha256, 'hex'), v_upload.byte_size, p_max_retries,
@@ -65,27 +65,50 @@ GRANT EXECUTE ON FUNCTION weighbridge.defer_upload(uuid, uuid, uuid, text, text,
 -- Replay -----------------------------------------------------------------------------------------------------
 
 -- Claims files that are due. p_early_after: also others whose last try is longer ago than this; a failure of such an early
--- try does not count.
+-- try does not count. The workspaces take turns: one file of each, those with the fewest under way first, until p_limit are
+-- claimed.
 CREATE OR REPLACE FUNCTION weighbridge.claim_replays(
     p_worker text, p_spool uuid, p_lease interval, p_limit int, p_early_after interval
 )
     RETURNS TABLE (lease_token uuid, queue_id uuid, workspace_id uuid, upload_id uuid, user_id uuid, object_path text,
                    content_hash text, byte_size bigint, retry_count int, max_retries int, early boolean)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := weighbridge.now();
 BEGIN
     RETURN QUERY
-    WITH due AS MATERIALIZED (
-        SELECT q.* FROM upload_queue q
-        WHERE q.spool_id = p_spool AND q.retry_count < q.max_retries
-          AND (q.next_retry_at <= v_now OR q.tried_at < v_now - p_early_after)
-          AND NOT EXISTS (SELECT FROM attempts a
-                          WHERE a.queue = 'storage' AND a.subject = q.id AND a.closed_at IS NULL)
-        ORDER BY q.next_retry_at, q.id LIMIT p_limit
-        FOR UPDATE SKIP LOCKED
+    WITH RECURSIVE waiting (workspace_id) AS ( -- one probe per workspace, as in claim_waiting_upload
+        (SELECT q.workspace_id FROM public.upload_queue q
+         WHERE q.spool_id = p_spool AND q.retry_count < q.max_retries ORDER BY q.workspace_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT q.workspace_id FROM public.upload_queue q
+                WHERE q.spool_id = p_spool AND q.retry_count < q.max_retries AND q.workspace_id > w.workspace_id
+                ORDER BY q.workspace_id LIMIT 1)
+        FROM waiting w WHERE w.workspace_id IS NOT NULL
+    ), under_way AS MATERIALIZED (
+        SELECT a.workspace_id, count(*) AS attempts FROM attempts a
+        WHERE a.queue = 'storage' AND a.closed_at IS NULL GROUP BY a.workspace_id
+    ), turn AS MATERIALIZED (
+        SELECT head.id FROM waiting w
+        LEFT JOIN under_way u USING (workspace_id)
+        CROSS JOIN LATERAL (
+            SELECT q.id, q.next_retry_at, row_number() OVER (ORDER BY q.next_retry_at, q.id) AS turn FROM (
+                SELECT q.id, q.next_retry_at FROM public.upload_queue q
+                WHERE q.spool_id = p_spool AND q.workspace_id = w.workspace_id AND q.retry_count < q.max_retries
+                  AND (q.next_retry_at <= v_now OR q.tried_at < v_now - p_early_after)
+                  AND NOT EXISTS (SELECT FROM attempts a
+                                  WHERE a.queue = 'storage' AND a.subject = q.id AND a.closed_at IS NULL)
+                ORDER BY q.next_retry_at, q.id LIMIT 4 * p_limit) q
+        ) head
+        -- More than can be claimed: other processes of this machine claim the first ones now.
+        ORDER BY coalesce(u.attempts, 0) + head.turn, head.next_retry_at, random() LIMIT 4 * p_limit
+    ), due AS MATERIALIZED (
+        SELECT q.* FROM turn t CROSS JOIN LATERAL (
+            SELECT q.* FROM public.upload_queue q WHERE q.id = t.id AND q.retry_count < q.max_retries
+            FOR UPDATE SKIP LOCKED) q
+        LIMIT p_limit
     ), opened AS MATERIALIZED (
         SELECT o.* FROM (SELECT array_agg(d.id) AS ids, array_agg(d.workspace_id) AS workspaces FROM due d) a
         CROSS JOIN LATERAL open_attempts('storage', a.ids, a.workspaces, p_worker, p_lease) o
@@ -98,12 +121,12 @@ REVOKE ALL ON FUNCTION weighbridge.claim_replays(text, uuid, interval, int, inte
 
 -- The file of an upload is stored after all: workers can claim it.
 CREATE OR REPLACE FUNCTION weighbridge.set_stored(p_upload uuid, p_file_url text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspace uuid;
 BEGIN
-    UPDATE data_uploads d
+    UPDATE public.data_uploads d
     SET file_url = p_file_url, storage_status = 'stored', run_after = '-infinity', error_code = NULL, error_text = NULL
     WHERE d.id = p_upload AND d.status = 'pending' AND d.storage_status = 'pending_retry'
     RETURNING d.workspace_id INTO v_workspace;
@@ -119,14 +142,14 @@ REVOKE ALL ON FUNCTION weighbridge.set_stored(uuid, text) FROM PUBLIC;
 -- The object exists and has been verified: the upload is as if it had been stored on receipt. False: an operator has dropped it
 -- meanwhile.
 CREATE OR REPLACE FUNCTION weighbridge.finish_replay(p_token uuid, p_file_url text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_queue uuid := fence(p_token);
     v_upload uuid;
 BEGIN
     PERFORM close_attempt(p_token, 'done', NULL);
-    DELETE FROM upload_queue q WHERE q.id = v_queue RETURNING q.payload_submission_id INTO v_upload;
+    DELETE FROM public.upload_queue q WHERE q.id = v_queue RETURNING q.payload_submission_id INTO v_upload;
     RETURN set_stored(v_upload, p_file_url);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.finish_replay(uuid, text) FROM PUBLIC;
@@ -134,9 +157,9 @@ GRANT EXECUTE ON FUNCTION weighbridge.finish_replay(uuid, text) TO weighbridge_i
 
 -- Fails an upload that waits for its file to be stored.
 CREATE OR REPLACE FUNCTION weighbridge.fail_unstored(p_upload uuid, p_code text, p_text text) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
-        UPDATE data_uploads d
+        UPDATE public.data_uploads d
         SET status = 'failed', storage_status = 'retry_failed', error_code = p_code, error_text = p_text,
             finished_at = weighbridge.now()
         WHERE d.id = p_upload AND d.status = 'pending' AND d.storage_status = 'pending_retry'
@@ -146,20 +169,20 @@ REVOKE ALL ON FUNCTION weighbridge.fail_unstored(uuid, text, text) FROM PUBLIC;
 -- The same, without further retries; even if the upload had failed and its file was kept. None of its batch was loaded, so its
 -- batch name can be used again.
 CREATE OR REPLACE FUNCTION weighbridge.give_up_unstored(p_upload uuid, p_code text, p_text text) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         SELECT fail_unstored(p_upload, p_code, p_text);
-        UPDATE data_uploads d SET error_code = p_code, error_text = p_text, source_batch_id = NULL
+        UPDATE public.data_uploads d SET error_code = p_code, error_text = p_text, source_batch_id = NULL
         WHERE d.id = p_upload AND d.storage_status = 'retry_failed'
     $$;
 REVOKE ALL ON FUNCTION weighbridge.give_up_unstored(uuid, text, text) FROM PUBLIC;
 
 -- The last retry failed: file and row are left to an operator.
 CREATE OR REPLACE FUNCTION weighbridge.exhaust_replay(p_queue public.upload_queue, p_error text, p_consumers text[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
-    UPDATE upload_queue q SET retry_count = q.max_retries WHERE q.id = p_queue.id;
+    UPDATE public.upload_queue q SET retry_count = q.max_retries WHERE q.id = p_queue.id;
     PERFORM fail_unstored(p_queue.payload_submission_id, 'STORAGE_RETRY_FAILED', format(
         'The file could not be stored after %s retries. It is kept: an operator can try again with weighbridge storage retry %s.',
         p_queue.max_retries, p_queue.id));
@@ -174,14 +197,14 @@ REVOKE ALL ON FUNCTION weighbridge.exhaust_replay(public.upload_queue, text, tex
 CREATE OR REPLACE FUNCTION weighbridge.fail_replay(
     p_token uuid, p_delay interval, p_error text, p_counts boolean, p_consumers text[]
 ) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_id uuid := fence(p_token);
-    v_queue upload_queue;
+    v_queue public.upload_queue;
 BEGIN
     PERFORM close_attempt(p_token, 'failed', p_error);
-    UPDATE upload_queue q
+    UPDATE public.upload_queue q
     SET retry_count = q.retry_count + p_counts::int,
         next_retry_at = CASE WHEN p_counts THEN weighbridge.now() + coalesce(p_delay, '0') ELSE q.next_retry_at END,
         error_message = p_error, tried_at = weighbridge.now()
@@ -195,12 +218,12 @@ REVOKE ALL ON FUNCTION weighbridge.fail_replay(uuid, interval, text, boolean, te
 
 -- The process stopped while it stored the file: counts as a failure. True: it was the last try.
 CREATE OR REPLACE FUNCTION weighbridge.recover_replay(p_queue uuid) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
-    v_queue upload_queue;
+    v_queue public.upload_queue;
 BEGIN
-    UPDATE upload_queue q
+    UPDATE public.upload_queue q
     SET retry_count = q.retry_count + 1, tried_at = weighbridge.now(),
         error_message = 'The process stopped while storing the file.'
     WHERE q.id = p_queue AND q.retry_count < q.max_retries
@@ -215,7 +238,7 @@ REVOKE ALL ON FUNCTION weighbridge.recover_replay(uuid) FROM PUBLIC;
 
 -- The waiting file no longer exists, so the upload fails. Without a token only where no attempt is open.
 CREATE OR REPLACE FUNCTION weighbridge.fail_lost_replay(p_queue uuid, p_token uuid) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid;
@@ -223,7 +246,7 @@ BEGIN
     IF p_token IS NOT NULL THEN
         PERFORM close_attempt(p_token, 'failed', 'the file is lost');
     END IF;
-    DELETE FROM upload_queue q
+    DELETE FROM public.upload_queue q
     WHERE q.id = p_queue
       AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'storage' AND a.subject = q.id AND a.closed_at IS NULL)
     RETURNING q.payload_submission_id INTO v_upload;
@@ -239,10 +262,10 @@ REVOKE ALL ON FUNCTION weighbridge.fail_lost_replay(uuid, uuid) FROM PUBLIC;
 -- The same content was sent again and the store accepted it: the waiting upload is stored. False: it does not wait any
 -- more.
 CREATE OR REPLACE FUNCTION weighbridge.store_waiting(p_upload uuid, p_file_url text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
-    DELETE FROM upload_queue q WHERE q.payload_submission_id = p_upload AND q.workspace_id = weighbridge.workspace();
+    DELETE FROM public.upload_queue q WHERE q.payload_submission_id = p_upload AND q.workspace_id = weighbridge.workspace();
     RETURN FOUND AND set_stored(p_upload, p_file_url);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.store_waiting(uuid, text) FROM PUBLIC;
@@ -253,24 +276,24 @@ GRANT EXECUTE ON FUNCTION weighbridge.store_waiting(uuid, text) TO weighbridge_i
 -- Retries a waiting file now, even one that was given up, with its upload. Returns 'queued', 'unknown' (no such row) or
 -- 'superseded' (the content was sent again since, and that upload counts).
 CREATE OR REPLACE FUNCTION weighbridge.retry_replay(p_queue uuid, p_actor text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET lock_timeout = '5s'
     AS $$
 DECLARE
-    v_queue upload_queue;
+    v_queue public.upload_queue;
     v_status text;
 BEGIN
-    SELECT * INTO v_queue FROM upload_queue q WHERE q.id = p_queue FOR UPDATE;
+    SELECT * INTO v_queue FROM public.upload_queue q WHERE q.id = p_queue FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 'unknown';
     END IF;
     -- A job that is opened again counts as a received one: its project must not be edited meanwhile.
-    PERFORM FROM projects p JOIN data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
+    PERFORM FROM public.projects p JOIN public.data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
     WHERE d.id = v_queue.payload_submission_id FOR KEY SHARE OF p;
-    SELECT d.status INTO v_status FROM data_uploads d WHERE d.id = v_queue.payload_submission_id FOR UPDATE;
+    SELECT d.status INTO v_status FROM public.data_uploads d WHERE d.id = v_queue.payload_submission_id FOR UPDATE;
     IF v_status = 'failed' THEN
         PERFORM set_config('weighbridge.verb', 'retry', true);
         BEGIN
-            UPDATE data_uploads
+            UPDATE public.data_uploads
             SET status = 'pending', storage_status = 'pending_retry', run_after = 'infinity', finished_at = NULL,
                 error_code = 'STORAGE_PENDING_RETRY', error_text = 'Upload deferred and will retry automatically'
             WHERE id = v_queue.payload_submission_id;
@@ -278,9 +301,9 @@ BEGIN
             RETURN 'superseded';
         END;
         PERFORM set_config('weighbridge.verb', '', true);
-        UPDATE upload_queue SET retry_count = 0 WHERE id = p_queue;
+        UPDATE public.upload_queue SET retry_count = 0 WHERE id = p_queue;
     END IF;
-    UPDATE upload_queue SET next_retry_at = weighbridge.now() WHERE id = p_queue;
+    UPDATE public.upload_queue SET next_retry_at = weighbridge.now() WHERE id = p_queue;
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_queue.workspace_id, p_actor, 'storage.retry', v_queue.payload_submission_id,
             jsonb_build_object('queue_id', p_queue));
@@ -292,12 +315,12 @@ REVOKE ALL ON FUNCTION weighbridge.retry_replay(uuid, text) FROM PUBLIC;
 -- Gives a file up: its row is deleted and its upload fails. The machine that has the bytes deletes them with its next
 -- sweep.
 CREATE OR REPLACE FUNCTION weighbridge.drop_replay(p_queue uuid, p_actor text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
-    v_queue upload_queue;
+    v_queue public.upload_queue;
 BEGIN
-    DELETE FROM upload_queue q WHERE q.id = p_queue RETURNING * INTO v_queue;
+    DELETE FROM public.upload_queue q WHERE q.id = p_queue RETURNING * INTO v_queue;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
@@ -314,7 +337,7 @@ REVOKE ALL ON FUNCTION weighbridge.drop_replay(uuid, text) FROM PUBLIC;
 -- Raises or withdraws the alerts about waiting files: more than the threshold for longer than p_patience, or files that are
 -- an hour overdue because their machine does not retry. Returns how many wait.
 CREATE OR REPLACE FUNCTION weighbridge.watch_storage(p_threshold int, p_patience interval) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_now timestamptz := weighbridge.now();
@@ -325,7 +348,7 @@ BEGIN
     SELECT count(*), count(*) FILTER (WHERE q.created_at < v_now - p_patience),
            count(*) FILTER (WHERE q.next_retry_at < v_now - INTERVAL '1 hour')
     INTO v_depth, v_old, v_left
-    FROM upload_queue q WHERE q.retry_count < q.max_retries;
+    FROM public.upload_queue q WHERE q.retry_count < q.max_retries;
     IF v_old > p_threshold THEN
         PERFORM raise_alert('storage_queue', '', 'WARNING', format('%s files wait for the file store', v_depth));
     ELSIF v_depth <= p_threshold THEN
@@ -359,14 +382,14 @@ REVOKE ALL ON FUNCTION weighbridge.blob_key(text) FROM PUBLIC;
 -- Adds a file, or with negative bytes removes one; the bytes of a month are never subtracted. The first call of a new month
 -- resets the month counters; a call that began before the month changed must not change it back.
 CREATE OR REPLACE FUNCTION weighbridge.increment_storage_usage(p_user_id uuid, p_bytes bigint) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
     v_month text := billing_month();
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 4));
-    INSERT INTO storage_usage AS u (workspace_id, user_id, total_bytes, total_sources, month_bytes, billing_month)
+    INSERT INTO public.storage_usage AS u (workspace_id, user_id, total_bytes, total_sources, month_bytes, billing_month)
     VALUES (v_workspace, p_user_id, greatest(p_bytes, 0), (p_bytes >= 0)::int, greatest(p_bytes, 0), v_month)
     ON CONFLICT (workspace_id, user_id) DO UPDATE
     SET total_bytes = greatest(u.total_bytes + p_bytes, 0),
@@ -381,13 +404,13 @@ GRANT EXECUTE ON FUNCTION weighbridge.increment_storage_usage(uuid, bigint) TO w
 
 -- Counts that a file of a user is read again.
 CREATE OR REPLACE FUNCTION weighbridge.increment_interpretation_count(p_user_id uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
     v_month text := billing_month();
 BEGIN
-    INSERT INTO storage_usage AS u (workspace_id, user_id, interpretation_count_month, billing_month)
+    INSERT INTO public.storage_usage AS u (workspace_id, user_id, interpretation_count_month, billing_month)
     VALUES (v_workspace, p_user_id, 1, v_month)
     ON CONFLICT (workspace_id, user_id) DO UPDATE
     SET interpretation_count_month =
@@ -401,16 +424,16 @@ REVOKE ALL ON FUNCTION weighbridge.increment_interpretation_count(uuid) FROM PUB
 -- counted.
 CREATE OR REPLACE FUNCTION weighbridge.take_interpretations(p_user uuid, p_number int, p_limited boolean)
     RETURNS TABLE (used int, allowed int, resets_at timestamptz, seconds double precision)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
 BEGIN
-    INSERT INTO storage_usage (workspace_id, user_id) VALUES (v_workspace, p_user) ON CONFLICT DO NOTHING;
+    INSERT INTO public.storage_usage (workspace_id, user_id) VALUES (v_workspace, p_user) ON CONFLICT DO NOTHING;
     SELECT CASE WHEN u.billing_month >= billing_month() THEN u.interpretation_count_month ELSE 0 END,
            u.interpretation_limit_month, next_month()
     INTO used, allowed, resets_at
-    FROM storage_usage u WHERE u.workspace_id = v_workspace AND u.user_id = p_user
+    FROM public.storage_usage u WHERE u.workspace_id = v_workspace AND u.user_id = p_user
     FOR UPDATE;
     IF p_limited AND used + p_number > allowed THEN
         seconds := EXTRACT(EPOCH FROM resets_at - weighbridge.now());
@@ -425,7 +448,7 @@ REVOKE ALL ON FUNCTION weighbridge.take_interpretations(uuid, int, boolean) FROM
 
 -- Counts the blob of an upload once, and ends the reservation of its bytes.
 CREATE OR REPLACE FUNCTION weighbridge.count_blob(p_user uuid, p_bytes bigint, p_file_url text, p_grant uuid) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
@@ -496,7 +519,7 @@ CREATE OR REPLACE FUNCTION weighbridge.reserve_storage(
     p_grant uuid, p_user uuid, p_bytes bigint, p_lasts interval, p_workspace_month bigint, p_workspace_total bigint,
     p_user_month bigint, p_user_total bigint, p_consumers text[]
 ) RETURNS TABLE (whose text, span text, used bigint, allowed bigint, resets_at timestamptz, seconds double precision)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
@@ -518,12 +541,12 @@ BEGIN
     -- One statement sees one moment: a file that is counted meanwhile is seen as reserved or as used.
     WITH parts (user_id, total, month) AS (
         SELECT u.user_id, u.total_bytes, CASE WHEN u.billing_month >= v_month THEN u.month_bytes ELSE 0 END
-        FROM storage_usage u WHERE u.workspace_id = v_workspace
+        FROM public.storage_usage u WHERE u.workspace_id = v_workspace
         UNION ALL
         SELECT r.user_id, r.bytes, r.bytes FROM storage_reservations r
         WHERE r.workspace_id = v_workspace AND r.id <> p_grant
         UNION ALL
-        SELECT q.user_id, q.byte_size, q.byte_size FROM upload_queue q
+        SELECT q.user_id, q.byte_size, q.byte_size FROM public.upload_queue q
         WHERE q.workspace_id = v_workspace AND q.retry_count < q.max_retries
     ), sums AS (
         SELECT ARRAY[sum(p.total) FILTER (WHERE p.user_id = p_user), sum(p.total),
@@ -558,14 +581,14 @@ GRANT EXECUTE ON FUNCTION weighbridge.reserve_storage(uuid, uuid, bigint, interv
 
 -- Ends a reservation whose file was not recorded.
 CREATE OR REPLACE FUNCTION weighbridge.release_storage(p_grant uuid) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$ DELETE FROM storage_reservations WHERE workspace_id = acting_workspace() AND id = p_grant $$;
 REVOKE ALL ON FUNCTION weighbridge.release_storage(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.release_storage(uuid) TO weighbridge_intake;
 
 -- Deletes reservations of killed processes. Expired ones no longer count.
 CREATE OR REPLACE FUNCTION weighbridge.sweep_reservations() RETURNS bigint
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         WITH deleted AS (DELETE FROM storage_reservations WHERE until <= weighbridge.now() RETURNING id)
         SELECT count(*) FROM deleted
@@ -577,7 +600,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.sweep_reservations() TO weighbridge_clean;
 CREATE OR REPLACE FUNCTION weighbridge.set_storage_limit(
     p_user uuid, p_month bigint, p_total bigint, p_interpretations int, p_actor text
 ) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
@@ -590,7 +613,7 @@ BEGIN
     DELETE FROM storage_limits l
     WHERE l.workspace_id = v_workspace AND l.month_bytes IS NULL AND l.total_bytes IS NULL;
     IF p_interpretations IS NOT NULL THEN
-        INSERT INTO storage_usage AS u (workspace_id, user_id, interpretation_limit_month)
+        INSERT INTO public.storage_usage AS u (workspace_id, user_id, interpretation_limit_month)
         VALUES (v_workspace, p_user, p_interpretations)
         ON CONFLICT (workspace_id, user_id) DO UPDATE SET interpretation_limit_month = p_interpretations;
     END IF;
@@ -608,7 +631,7 @@ CREATE OR REPLACE FUNCTION weighbridge.usage_and_limits(
         user_id uuid, total_bytes bigint, total_sources bigint, month_bytes bigint, waiting_bytes bigint,
         reserved_bytes bigint, month_limit bigint, total_limit bigint, last_calculated timestamptz,
         interpretation_count_month bigint, interpretation_limit_month int, billing_month text, resets_at timestamptz)
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         WITH mine AS MATERIALIZED (SELECT acting_workspace() AS id, billing_month() AS month),
         parts (user_id, total, sources, month, waiting, reserved, at, count, most) AS (
@@ -616,10 +639,10 @@ CREATE OR REPLACE FUNCTION weighbridge.usage_and_limits(
                    CASE WHEN u.billing_month >= m.month THEN u.month_bytes ELSE 0 END, 0::bigint, 0::bigint, u.last_calculated,
                    CASE WHEN u.billing_month >= m.month THEN u.interpretation_count_month ELSE 0 END,
                    u.interpretation_limit_month
-            FROM storage_usage u, mine m WHERE u.workspace_id = m.id
+            FROM public.storage_usage u, mine m WHERE u.workspace_id = m.id
             UNION ALL
             SELECT q.user_id, 0, 0, 0, q.byte_size, 0, NULL, 0, NULL
-            FROM upload_queue q, mine m WHERE q.workspace_id = m.id AND q.retry_count < q.max_retries
+            FROM public.upload_queue q, mine m WHERE q.workspace_id = m.id AND q.retry_count < q.max_retries
             UNION ALL
             SELECT r.user_id, 0, 0, 0, 0, r.bytes, NULL, 0, NULL
             FROM storage_reservations r, mine m WHERE r.workspace_id = m.id AND r.until > weighbridge.now()
@@ -653,7 +676,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.usage_and_limits(bigint, bigint, bigint, b
 -- are deleted only after their uploads have the status 'removed'. No transaction counts in the workspace while this
 -- runs.
 CREATE OR REPLACE FUNCTION weighbridge.recount_storage(p_keys text[], p_sizes bigint[], p_began timestamptz, p_dry boolean) RETURNS jsonb
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     SET enable_nestloop = off SET work_mem = '64MB' -- the planner expects ten rows of a listing; there may be a million
     AS $$
 DECLARE
@@ -668,7 +691,7 @@ BEGIN
         ), naming AS MATERIALIZED ( -- uploads that name a blob which exists, or is being removed
             SELECT blob_key(d.file_url) AS key, d.id, d.storage_status, d.created_at,
                    coalesce(d.created_by, '00000000-0000-0000-0000-000000000000') AS user_id
-            FROM data_uploads d
+            FROM public.data_uploads d
             WHERE d.workspace_id = v_workspace AND d.file_url IS NOT NULL
               AND (d.storage_status = 'stored'
                    OR d.storage_status = 'removed' AND (d.blob_removed_at IS NULL OR d.blob_removed_at >= p_began))
@@ -689,7 +712,7 @@ BEGIN
             ORDER BY n.key, n.created_at, n.id
             RETURNING user_id, bytes, counted_at
         ), of_month AS (
-            UPDATE storage_usage u
+            UPDATE public.storage_usage u
             SET month_bytes = CASE WHEN u.billing_month >= v_month THEN u.month_bytes ELSE 0 END + m.bytes,
                 interpretation_count_month =
                     CASE WHEN u.billing_month >= v_month THEN u.interpretation_count_month ELSE 0 END,
@@ -719,11 +742,11 @@ BEGIN
                    coalesce(u.total_bytes, 0) AS recorded_bytes, coalesce(u.total_sources, 0) AS recorded_sources
             FROM (SELECT c.user_id, sum(c.bytes)::bigint AS bytes, count(*)::int AS sources
                   FROM counted_blobs c WHERE c.workspace_id = v_workspace GROUP BY c.user_id) b
-            FULL JOIN (SELECT * FROM storage_usage s WHERE s.workspace_id = v_workspace) u ON u.user_id = b.user_id
+            FULL JOIN (SELECT * FROM public.storage_usage s WHERE s.workspace_id = v_workspace) u ON u.user_id = b.user_id
         ), wrong AS MATERIALIZED (
             SELECT * FROM found f WHERE (f.bytes, f.sources) <> (f.recorded_bytes, f.recorded_sources)
         ), corrected AS (
-            INSERT INTO storage_usage AS u (workspace_id, user_id, total_bytes, total_sources, month_bytes)
+            INSERT INTO public.storage_usage AS u (workspace_id, user_id, total_bytes, total_sources, month_bytes)
             SELECT v_workspace, w.user_id, w.bytes, w.sources,
                    -- only where there was no row: all its blobs were missed
                    coalesce((SELECT sum(c.bytes) FROM counted_blobs c
@@ -754,11 +777,11 @@ REVOKE ALL ON FUNCTION weighbridge.recount_storage(text[], bigint[], timestamptz
 -- moment at which it is stored and is recorded right after, so even one stored just before midnight has had a day for that. A
 -- waiting file keeps the key of the day on which it was received: its row in upload_queue has it.
 CREATE OR REPLACE FUNCTION weighbridge.may_be_removed(p_workspace uuid, p_key text) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         SELECT p_key ~ '^[0-9]{4}/[0-9]{2}/[0-9]{2}/[0-9a-f]{64}$'
            AND left(p_key, 10) <= to_char((weighbridge.now() AT TIME ZONE 'UTC')::date - 2, 'YYYY/MM/DD')
-           AND NOT EXISTS (SELECT FROM upload_queue q
+           AND NOT EXISTS (SELECT FROM public.upload_queue q
                            WHERE q.workspace_id = p_workspace AND q.object_path = p_workspace || '/' || p_key)
     $$;
 REVOKE ALL ON FUNCTION weighbridge.may_be_removed(uuid, text) FROM PUBLIC;
@@ -767,26 +790,26 @@ REVOKE ALL ON FUNCTION weighbridge.may_be_removed(uuid, text) FROM PUBLIC;
 -- key, or NULL where it has to stay: an upload that names it has not ended, ended recently, or is locked. A marked blob
 -- is deleted at any age.
 CREATE OR REPLACE FUNCTION weighbridge.retire_blob(p_upload uuid, p_age interval) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
-    v_first data_uploads;
+    v_first public.data_uploads;
     v_key text;
     v_locked bigint;
 BEGIN
-    SELECT * INTO v_first FROM data_uploads d WHERE d.id = p_upload AND d.workspace_id = v_workspace;
+    SELECT * INTO v_first FROM public.data_uploads d WHERE d.id = p_upload AND d.workspace_id = v_workspace;
     v_key := blob_key(v_first.file_url);
     -- SKIP LOCKED: a transaction that holds one of them may be opening it again; the next run checks it again.
     SELECT count(*) INTO v_locked FROM (
-        SELECT FROM data_uploads d
+        SELECT FROM public.data_uploads d
         WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256 AND blob_key(d.file_url) = v_key
         ORDER BY d.id FOR UPDATE SKIP LOCKED) held;
     IF may_be_removed(v_workspace, v_key) IS NOT TRUE
-       OR v_locked <> (SELECT count(*) FROM data_uploads d
+       OR v_locked <> (SELECT count(*) FROM public.data_uploads d
                      WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256
                        AND blob_key(d.file_url) = v_key)
-       OR EXISTS (SELECT FROM data_uploads d
+       OR EXISTS (SELECT FROM public.data_uploads d
                   WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256
                     AND blob_key(d.file_url) = v_key
                     AND (d.status IN ('completed', 'partial', 'failed')
@@ -794,7 +817,7 @@ BEGIN
                               OR d.storage_status = 'stored' AND d.finished_at < weighbridge.now() - p_age)) IS NOT TRUE) THEN
         RETURN NULL;
     END IF;
-    UPDATE data_uploads d SET storage_status = 'removed'
+    UPDATE public.data_uploads d SET storage_status = 'removed'
     WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256 AND blob_key(d.file_url) = v_key
       AND d.storage_status = 'stored';
     RETURN v_workspace || '/' || v_key;
@@ -804,16 +827,16 @@ GRANT EXECUTE ON FUNCTION weighbridge.retire_blob(uuid, interval) TO weighbridge
 
 -- The blob is deleted: it no longer counts.
 CREATE OR REPLACE FUNCTION weighbridge.note_blob_removed(p_upload uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
-    v_first data_uploads;
+    v_first public.data_uploads;
     v_blob counted_blobs;
 BEGIN
-    SELECT * INTO STRICT v_first FROM data_uploads d
+    SELECT * INTO STRICT v_first FROM public.data_uploads d
     WHERE d.id = p_upload AND d.workspace_id = v_workspace AND d.storage_status = 'removed';
-    UPDATE data_uploads d SET blob_removed_at = weighbridge.now()
+    UPDATE public.data_uploads d SET blob_removed_at = weighbridge.now()
     WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256
       AND blob_key(d.file_url) = blob_key(v_first.file_url)
       AND d.storage_status = 'removed' AND d.blob_removed_at IS NULL;

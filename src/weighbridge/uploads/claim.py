@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from uuid import UUID
 
 from structlog.contextvars import bound_contextvars
 
@@ -48,9 +49,9 @@ class UploadQueue:
     ctx: Context
     options: WorkerOptions
 
-    async def claim(self) -> UploadWork | None:
+    async def claim(self, skip: frozenset[UUID]) -> UploadWork | None:
         async with self.ctx.db.tx() as tx:
-            claimed = await queue.claim(tx, claim_request(self.ctx, self.options))
+            claimed = await queue.claim(tx, replace(claim_request(self.ctx, self.options), skip=skip))
         recover.log_recovered(claimed.abandoned)
         if claimed.lease is None or claimed.upload is None:
             return None

@@ -33,7 +33,7 @@
 
 -- Permits only the moves in weighbridge.moves, records each of them in `states`, and notifies live readers. WB002: not a move.
 CREATE OR REPLACE FUNCTION weighbridge.guard_status() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     IF NEW.status = OLD.status THEN
@@ -77,7 +77,7 @@ REVOKE ALL ON FUNCTION weighbridge.batch_name(public.data_uploads) FROM PUBLIC;
 
 -- Closes the takeover alerts of an upload, with one announcement for all of them; with none where p_outcome is NULL.
 CREATE OR REPLACE FUNCTION weighbridge.close_takeover_alerts(p_upload public.data_uploads, p_outcome text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_takeover alerts;
@@ -97,7 +97,7 @@ REVOKE ALL ON FUNCTION weighbridge.close_takeover_alerts(public.data_uploads, te
 -- Raises an alert when an upload fails and withdraws it when the upload completes, for every change of status. A
 -- discarded or expired preview is no failure.
 CREATE OR REPLACE FUNCTION weighbridge.alert_on_status() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_failed boolean := NEW.status = 'failed' AND NOT (NEW.preview AND NEW.error_code IN ('discarded', 'preview_expired'));
@@ -121,10 +121,10 @@ CREATE OR REPLACE TRIGGER alert_on_status AFTER UPDATE OF status ON public.data_
 
 -- Counts the warnings of a failed upload, for every reason of failure.
 CREATE OR REPLACE FUNCTION weighbridge.count_warnings() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
-    NEW.warnings := (SELECT count(*) FROM upload_warnings w WHERE w.upload_id = NEW.id);
+    NEW.warnings := (SELECT count(*) FROM public.upload_warnings w WHERE w.upload_id = NEW.id);
     RETURN NEW;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.count_warnings() FROM PUBLIC;
@@ -183,7 +183,7 @@ CREATE OR REPLACE FUNCTION weighbridge.receive_upload(
     p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean,
     p_forced boolean, p_batch text, p_traceparent text, p_preview boolean DEFAULT false, p_reading jsonb DEFAULT '{}'
 ) RETURNS weighbridge.received
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET lock_timeout = '5s'
     AS $$
 DECLARE
     v_id uuid;
@@ -197,7 +197,7 @@ BEGIN
         PERFORM make_project(p_project, NULL); -- its first file creates it
     END IF;
     LOOP
-        INSERT INTO data_uploads (workspace_id, client_id, platform, project_id, source, pipeline, filename, file_url,
+        INSERT INTO public.data_uploads (workspace_id, client_id, platform, project_id, source, pipeline, filename, file_url,
                                   file_kind, content_sha256, byte_size, created_by, force_partial, forced,
                                   source_batch_id, traceparent, preview, reading, storage_status, run_after, error_code,
                                   error_text)
@@ -230,11 +230,11 @@ GRANT EXECUTE ON FUNCTION weighbridge.receive_upload(uuid, uuid, text, bigint, t
 
 -- Counts that a file was sent again.
 CREATE OR REPLACE FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
-        INSERT INTO upload_duplicates AS u (upload_id, workspace_id, filename)
+        INSERT INTO public.upload_duplicates AS u (upload_id, workspace_id, filename)
         SELECT d.id, d.workspace_id, coalesce(p_filename, '')
-        FROM data_uploads d WHERE d.id = p_upload AND d.workspace_id = weighbridge.workspace()
+        FROM public.data_uploads d WHERE d.id = p_upload AND d.workspace_id = weighbridge.workspace()
         ON CONFLICT (upload_id, filename) DO UPDATE SET times = u.times + 1, last_at = excluded.last_at
     $$;
 REVOKE ALL ON FUNCTION weighbridge.note_duplicate(uuid, text) FROM PUBLIC;
@@ -253,7 +253,7 @@ REVOKE ALL ON FUNCTION weighbridge.slots_in_use(uuid) FROM PUBLIC;
 
 -- Whether a live attempt at the upload exists. SECURITY DEFINER: tenants cannot read attempts.
 CREATE OR REPLACE FUNCTION weighbridge.has_live_attempt(p_upload uuid) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         SELECT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = p_upload AND a.closed_at IS NULL)
     $$;
@@ -264,7 +264,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.has_live_attempt(uuid) TO weighbridge_tena
 CREATE OR REPLACE FUNCTION weighbridge.open_attempt(
     p_upload uuid, p_workspace uuid, p_worker text, p_lease interval, p_per_workspace int, p_under uuid
 ) RETURNS uuid
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_now timestamptz := weighbridge.now();
@@ -285,7 +285,7 @@ BEGIN
     END LOOP;
     IF v_token IS NOT NULL THEN
         INSERT INTO unbroken (lease_token) VALUES (v_token);
-        UPDATE data_uploads d
+        UPDATE public.data_uploads d
         SET status = CASE d.status WHEN 'pending' THEN 'processing' ELSE 'promoting' END,
             started_at = coalesce(d.started_at, v_now), attempts = d.attempts + 1
         WHERE d.id = p_upload;
@@ -294,12 +294,13 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.open_attempt(uuid, uuid, text, interval, int, uuid) FROM PUBLIC;
 
--- Claims the oldest upload of the next workspace: workspaces with a free slot, by the age of their oldest waiting upload.
--- No row: nothing can be claimed. Jobs of projects are claimed by claim_job.
+-- Claims the oldest upload of the next workspace: of those with a free slot, the one with the fewest running attempts, then
+-- the one that got a slot longest ago. p_skip: not of these workspaces, as a worker keeps its last slot for another one. No
+-- row: nothing can be claimed. Jobs of projects are claimed by claim_job.
 CREATE OR REPLACE FUNCTION weighbridge.claim_waiting_upload(
-    p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int
+    p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int, p_skip uuid[] DEFAULT '{}'
 ) RETURNS TABLE (upload_id uuid, lease_token uuid)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -312,11 +313,11 @@ BEGIN
         -- A loose index scan: one probe per workspace with waiting uploads, however many each has, so that a workspace
         -- without free slots does not block the others.
         WITH RECURSIVE waiting (workspace_id) AS (
-            (SELECT d.workspace_id FROM data_uploads d
+            (SELECT d.workspace_id FROM public.data_uploads d
              WHERE d.status IN ('pending', 'staging_complete') AND d.project_id IS NULL
              ORDER BY d.workspace_id LIMIT 1)
             UNION ALL
-            SELECT (SELECT d.workspace_id FROM data_uploads d
+            SELECT (SELECT d.workspace_id FROM public.data_uploads d
                     WHERE d.status IN ('pending', 'staging_complete') AND d.project_id IS NULL
                       AND d.workspace_id > w.workspace_id
                     ORDER BY d.workspace_id LIMIT 1)
@@ -325,18 +326,19 @@ BEGIN
         SELECT w.workspace_id
         FROM waiting w
         CROSS JOIN LATERAL (
-            SELECT d.created_at FROM data_uploads d
+            SELECT d.created_at FROM public.data_uploads d
             WHERE d.workspace_id = w.workspace_id AND d.status IN ('pending', 'staging_complete')
               AND d.project_id IS NULL
               AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
               AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
             ORDER BY d.created_at, d.id LIMIT 1
         ) head
-        WHERE slots_in_use(w.workspace_id) < p_per_workspace
-        ORDER BY head.created_at
+        LEFT JOIN running_work() r USING (workspace_id)
+        WHERE w.workspace_id <> ALL (p_skip) AND slots_in_use(w.workspace_id) < p_per_workspace
+        ORDER BY coalesce(r.attempts, 0), served_at(w.workspace_id), head.created_at
     LOOP
         -- SKIP LOCKED: a slow claim must not queue the others.
-        SELECT d.id INTO v_upload FROM data_uploads d
+        SELECT d.id INTO v_upload FROM public.data_uploads d
         WHERE d.workspace_id = v_workspace AND d.status IN ('pending', 'staging_complete') AND d.project_id IS NULL
           AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
           -- not one that is staged and whose own attempt continues with promotion
@@ -346,43 +348,45 @@ BEGIN
         CONTINUE WHEN NOT FOUND;
         v_token := open_attempt(v_upload, v_workspace, p_worker, p_lease, p_per_workspace, NULL);
         CONTINUE WHEN v_token IS NULL;
+        PERFORM note_turn(v_workspace);
         upload_id := v_upload;
         lease_token := v_token;
         RETURN NEXT;
         RETURN;
     END LOOP;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.claim_waiting_upload(text, text[], text[], interval, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_waiting_upload(text, text[], text[], interval, int, uuid[]) FROM PUBLIC;
 
 -- Claims the next upload. Abandoned work returns to its queue first, in the same statement, so that it can be claimed immediately;
 -- a run with a live lease is not touched.
 CREATE OR REPLACE FUNCTION weighbridge.claim_upload(
-    p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int, p_max_crashes int
+    p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int, p_max_crashes int,
+    p_skip uuid[] DEFAULT '{}'
 ) RETURNS TABLE (upload_id uuid, lease_token uuid, abandoned jsonb)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 #variable_conflict use_column
 BEGIN
     abandoned := recover_abandoned(p_max_crashes);
     SELECT c.upload_id, c.lease_token INTO upload_id, lease_token
-    FROM claim_waiting_upload(p_worker, p_from, p_pipelines, p_lease, p_per_workspace) c;
+    FROM claim_waiting_upload(p_worker, p_from, p_pipelines, p_lease, p_per_workspace, p_skip) c;
     IF upload_id IS NOT NULL OR abandoned IS NOT NULL THEN
         RETURN NEXT;
     END IF;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.claim_upload(text, text[], text[], interval, int, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_upload(text, text[], text[], interval, int, int, uuid[]) FROM PUBLIC;
 
 -- Returns an upload to its queue: after a graceful stop (no delay, no failure), or to try again later.
 CREATE OR REPLACE FUNCTION weighbridge.release_upload(
     p_token uuid, p_delay interval, p_failed boolean, p_error text
 ) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
     PERFORM close_attempt(p_token, 'released', p_error);
-    UPDATE data_uploads
+    UPDATE public.data_uploads
     SET status = CASE status WHEN 'processing' THEN 'pending' WHEN 'promoting' THEN 'staging_complete' ELSE status END,
         run_after = weighbridge.now() + p_delay,
         failures = failures + p_failed::int
@@ -393,13 +397,13 @@ REVOKE ALL ON FUNCTION weighbridge.release_upload(uuid, interval, boolean, text)
 
 -- Fails an upload and closes its attempt.
 CREATE OR REPLACE FUNCTION weighbridge.fail_upload(p_token uuid, p_code text, p_text text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
     PERFORM close_attempt(p_token, 'failed', p_text);
-    UPDATE data_uploads
+    UPDATE public.data_uploads
     SET status = 'failed', error_code = p_code, error_text = p_text, finished_at = weighbridge.now()
     WHERE id = v_upload;
 END $$;
@@ -407,9 +411,9 @@ REVOKE ALL ON FUNCTION weighbridge.fail_upload(uuid, text, text) FROM PUBLIC;
 
 -- Parse ------------------------------------------------------------------------------------------------------
 
--- Removes the rows, rejections and links that an earlier attempt staged.
-CREATE OR REPLACE FUNCTION weighbridge.reset_staging(p_token uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+-- Removes the rows, rejections and links that an earlier attempt staged. p_digest: of the rows that will be staged.
+CREATE OR REPLACE FUNCTION weighbridge.reset_staging(p_token uuid, p_digest bytea) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
@@ -418,26 +422,25 @@ BEGIN
     FOR v_table IN SELECT tablename FROM pg_tables WHERE schemaname = 'staging' LOOP
         EXECUTE format('DELETE FROM staging.%I WHERE upload_id = $1', v_table) USING v_upload;
     END LOOP;
-    DELETE FROM staging_id_resolution WHERE upload_id = v_upload;
+    DELETE FROM public.staging_id_resolution WHERE upload_id = v_upload;
     DELETE FROM staging_groups WHERE upload_id = v_upload;
-    DELETE FROM upload_rejections WHERE upload_id = v_upload AND stage = 'parse'; -- the others belong to the watermark
+    DELETE FROM public.upload_rejections WHERE upload_id = v_upload AND stage = 'parse'; -- the others belong to the watermark
     DELETE FROM upload_fixes WHERE upload_id = v_upload;
-    UPDATE data_uploads SET staged = '{}' WHERE id = v_upload;
+    UPDATE public.data_uploads SET staged = '{}', staging_digest = p_digest WHERE id = v_upload;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.reset_staging(uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.reset_staging(uuid, bytea) FROM PUBLIC;
 
 -- True if the rows staged by an earlier attempt are the first rows of this one; otherwise they are removed.
 CREATE OR REPLACE FUNCTION weighbridge.begin_staging(p_token uuid, p_digest bytea) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
-    IF EXISTS (SELECT FROM data_uploads WHERE id = v_upload AND staging_digest = p_digest AND staged <> '{}') THEN
+    IF EXISTS (SELECT FROM public.data_uploads WHERE id = v_upload AND staging_digest = p_digest AND staged <> '{}') THEN
         RETURN true;
     END IF;
-    PERFORM reset_staging(p_token);
-    UPDATE data_uploads SET staging_digest = p_digest WHERE id = v_upload;
+    PERFORM reset_staging(p_token, p_digest);
     RETURN false;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.begin_staging(uuid, bytea) FROM PUBLIC;
@@ -445,78 +448,79 @@ GRANT EXECUTE ON FUNCTION weighbridge.begin_staging(uuid, bytea) TO weighbridge_
 
 -- Progress of parsing: rows read.
 CREATE OR REPLACE FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
-    UPDATE data_uploads SET rows_read = p_rows WHERE id = v_upload;
+    UPDATE public.data_uploads SET rows_read = p_rows WHERE id = v_upload;
     PERFORM note_progress(p_token);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.note_rows_read(uuid, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.note_rows_read(uuid, bigint) TO weighbridge_parse;
 
--- Progress of staging: the last seq of an entity, in the transaction that wrote it.
-CREATE OR REPLACE FUNCTION weighbridge.note_staged(p_token uuid, p_entity text, p_seq bigint) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+-- Progress of staging: the last seq of each entity (entity → seq), in the transaction that wrote them.
+CREATE OR REPLACE FUNCTION weighbridge.note_staged(p_token uuid, p_staged jsonb) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
-    UPDATE data_uploads SET staged = staged || jsonb_build_object(p_entity, p_seq) WHERE id = v_upload;
+    UPDATE public.data_uploads SET staged = staged || p_staged WHERE id = v_upload;
     PERFORM note_progress(p_token);
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.note_staged(uuid, text, bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION weighbridge.note_staged(uuid, text, bigint) TO weighbridge_parse;
+REVOKE ALL ON FUNCTION weighbridge.note_staged(uuid, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.note_staged(uuid, jsonb) TO weighbridge_parse;
 
 -- The columns of a file that is refused as a whole.
 CREATE OR REPLACE FUNCTION weighbridge.note_columns(p_token uuid, p_columns text[], p_report jsonb) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
-        UPDATE data_uploads SET columns = p_columns, column_report = p_report WHERE id = fence(p_token)
+        UPDATE public.data_uploads SET columns = p_columns, column_report = p_report WHERE id = fence(p_token)
     $$;
 REVOKE ALL ON FUNCTION weighbridge.note_columns(uuid, text[], jsonb) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.note_columns(uuid, text[], jsonb) TO weighbridge_parse;
 
--- Ends parsing: counts, columns, how the file was read, and the status staging_complete.
+-- Ends parsing: counts, columns, how the file was read, the last rows (p_staged, as in note_staged) and the status
+-- staging_complete.
 CREATE OR REPLACE FUNCTION weighbridge.finish_staging(
     p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea, p_report jsonb,
-    p_read_as jsonb
+    p_read_as jsonb, p_staged jsonb
 ) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
     v_workspace uuid;
     v_rows bigint := (p_bins ->> 'accepted')::bigint + (p_bins ->> 'duplicate')::bigint + (p_bins ->> 'rejected')::bigint;
 BEGIN
-    SELECT workspace_id INTO v_workspace FROM data_uploads WHERE id = v_upload;
+    SELECT workspace_id INTO v_workspace FROM public.data_uploads WHERE id = v_upload;
     -- Parsed again, after staging was lost during a promotion: the watermark is valid if the same rows are in the same
     -- order. They are, unless the program or the declaration has changed; then promotion starts again.
-    UPDATE data_uploads
+    UPDATE public.data_uploads
     SET watermark_entity = '', watermark_seq = 0, promoted = '{}', promoted_rows = 0
-    WHERE id = v_upload AND staged_digest IS DISTINCT FROM p_digest;
+    WHERE id = v_upload AND staged_digest <> p_digest; -- NULL: it was never staged completely
     IF FOUND THEN
-        DELETE FROM upload_rejections WHERE upload_id = v_upload AND stage = 'promote';
-        DELETE FROM upload_warnings WHERE upload_id = v_upload;
+        DELETE FROM public.upload_rejections WHERE upload_id = v_upload AND stage = 'promote';
+        DELETE FROM public.upload_warnings WHERE upload_id = v_upload;
     END IF;
     -- From here until the end no dimension row of the workspace can be deleted: see keep_dimension.
     PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 1));
-    UPDATE data_uploads
+    UPDATE public.data_uploads
     SET status = 'staging_complete', bins = p_bins, columns = p_columns, mapping = p_mapping, column_report = p_report,
-        read_as = p_read_as, affected_dates = p_dates, staged_digest = p_digest, failures = 0,
+        read_as = p_read_as, staged = staged || p_staged, affected_dates = p_dates, staged_digest = p_digest, failures = 0,
         staged_at = weighbridge.now(), rows_read = v_rows, total_rows = v_rows,
         failed_rows = (p_bins ->> 'rejected')::bigint
     WHERE id = v_upload;
     PERFORM note_progress(p_token);
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.finish_staging(uuid, jsonb, text[], jsonb, date[], bytea, jsonb, jsonb) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION weighbridge.finish_staging(uuid, jsonb, text[], jsonb, date[], bytea, jsonb, jsonb) TO
+REVOKE ALL ON FUNCTION weighbridge.finish_staging(uuid, jsonb, text[], jsonb, date[], bytea, jsonb, jsonb, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.finish_staging(uuid, jsonb, text[], jsonb, date[], bytea, jsonb, jsonb, jsonb) TO
     weighbridge_parse;
 
 -- Ends the parse attempt if another worker promotes: the staged upload can be claimed again.
 CREATE OR REPLACE FUNCTION weighbridge.release_staged(p_token uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     PERFORM close_attempt(p_token, 'done', NULL);
@@ -528,12 +532,12 @@ REVOKE ALL ON FUNCTION weighbridge.release_staged(uuid) FROM PUBLIC;
 
 -- From staging_complete to promoting; also where the attempt claimed it as promoting.
 CREATE OR REPLACE FUNCTION weighbridge.begin_promotion(p_token uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
-    UPDATE data_uploads SET status = 'promoting' WHERE id = v_upload AND status IN ('staging_complete', 'promoting');
+    UPDATE public.data_uploads SET status = 'promoting' WHERE id = v_upload AND status IN ('staging_complete', 'promoting');
     IF NOT FOUND THEN
         RAISE EXCEPTION 'upload % is not staged', v_upload USING ERRCODE = 'WB001';
     END IF;
@@ -543,13 +547,13 @@ GRANT EXECUTE ON FUNCTION weighbridge.begin_promotion(uuid) TO weighbridge_promo
 
 -- The staged rows are lost (an unlogged table after a crash of Postgres, or older than the retention period): parse again.
 CREATE OR REPLACE FUNCTION weighbridge.restage_upload(p_token uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
     PERFORM close_attempt(p_token, 'released', 'the staged rows were lost');
-    UPDATE data_uploads
+    UPDATE public.data_uploads
     SET status = 'pending', staged = '{}', staged_at = NULL
     WHERE id = v_upload;
     PERFORM pg_notify('weighbridge_work', '');
@@ -560,12 +564,12 @@ REVOKE ALL ON FUNCTION weighbridge.restage_upload(uuid) FROM PUBLIC;
 CREATE OR REPLACE FUNCTION weighbridge.advance_promotion(
     p_token uuid, p_entity text, p_seq bigint, p_promoted jsonb, p_promoted_rows bigint
 ) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
-    UPDATE data_uploads
+    UPDATE public.data_uploads
     SET watermark_entity = p_entity, watermark_seq = p_seq, promoted = p_promoted, promoted_rows = p_promoted_rows,
         failures = 0
     WHERE id = v_upload;
@@ -578,22 +582,25 @@ GRANT EXECUTE ON FUNCTION weighbridge.advance_promotion(uuid, text, bigint, json
 CREATE OR REPLACE FUNCTION weighbridge.finish_upload(
     p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]
 ) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
     v_now timestamptz := weighbridge.now();
-    v_row data_uploads;
+    v_emits boolean;
+    v_row public.data_uploads;
 BEGIN
     PERFORM close_attempt(p_token, 'done', p_error);
-    UPDATE data_uploads
+    SELECT p_status IN ('completed', 'partial') AND promoted_rows > 0 AND NOT event_emitted INTO v_emits
+    FROM public.data_uploads WHERE id = v_upload;
+    UPDATE public.data_uploads
     SET status = p_status, row_count = promoted_rows, failed_rows = p_failed_rows, error_code = p_error_code,
-        warnings = (SELECT count(*) FROM upload_warnings w WHERE w.upload_id = v_upload),
-        error_text = p_error, finished_at = v_now, failures = 0
+        warnings = (SELECT count(*) FROM public.upload_warnings w WHERE w.upload_id = v_upload),
+        error_text = p_error, finished_at = v_now, failures = 0, event_emitted = event_emitted OR v_emits
     WHERE id = v_upload
     RETURNING * INTO v_row;
-    IF p_status IN ('completed', 'partial') AND v_row.promoted_rows > 0 AND NOT v_row.event_emitted THEN
-        IF emit(v_row.workspace_id, v_row.id, 'IngestionCompleteEvent', jsonb_build_object(
+    IF v_emits THEN
+        PERFORM emit(v_row.workspace_id, v_row.id, 'IngestionCompleteEvent', jsonb_build_object(
             'upload_id', v_row.id,
             'workspace_id', v_row.workspace_id,
             'client_id', v_row.client_id,
@@ -610,9 +617,7 @@ BEGIN
                     (e.value ->> 'inserted')::bigint + (e.value ->> 'updated')::bigint)
                 FROM jsonb_each(v_row.promoted) e), '{}'),
             'affected_dates', to_jsonb(v_row.affected_dates),
-            'timestamp', v_now), p_consumers) THEN
-            UPDATE data_uploads SET event_emitted = true WHERE id = v_upload;
-        END IF;
+            'timestamp', v_now), p_consumers);
     END IF;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.finish_upload(uuid, text, bigint, text, text, text[]) FROM PUBLIC;
@@ -620,10 +625,10 @@ GRANT EXECUTE ON FUNCTION weighbridge.finish_upload(uuid, text, bigint, text, te
 
 -- Marks the staged rows of an old, finished upload as deleted; the caller deletes them in the same transaction.
 CREATE OR REPLACE FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
-    UPDATE data_uploads SET staged_at = NULL, staged = '{}'
+    UPDATE public.data_uploads SET staged_at = NULL, staged = '{}'
     WHERE id = p_upload AND status IN ('completed', 'partial', 'failed')
       AND (staged_at IS NOT NULL OR staged <> '{}') AND coalesce(staged_at, finished_at) < weighbridge.now() - p_age;
     RETURN FOUND;
@@ -636,7 +641,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.expire_staging(uuid, interval) TO weighbri
 -- A write to a production table by anything other than promotion voids the receipts of the workspaces whose rows it changed,
 -- and of no others: a transaction that stays open must not block another workspace. TRUNCATE voids all.
 CREATE OR REPLACE FUNCTION weighbridge.void_receipts() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspaces uuid[];
@@ -692,15 +697,15 @@ ORDER BY t.oid;
 -- A dimension row cannot be deleted while facts refer to it, or while a staged or promoting upload may still write such facts.
 -- A preview on hold writes nothing.
 CREATE OR REPLACE FUNCTION weighbridge.keep_dimension() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(OLD.workspace_id::text, 1));
-    IF EXISTS (SELECT FROM data_uploads
+    IF EXISTS (SELECT FROM public.data_uploads
                WHERE workspace_id = OLD.workspace_id
                  AND (status = 'staging_complete' AND NOT preview OR status = 'promoting'
                       OR status IN ('pending', 'processing') AND watermark_entity <> '')) -- to be staged again
-       OR EXISTS (SELECT FROM daily_metrics f
+       OR EXISTS (SELECT FROM public.daily_metrics f
                   WHERE f.workspace_id = OLD.workspace_id AND f.client_id IS NOT DISTINCT FROM OLD.client_id
                     AND f.platform = OLD.platform
                     AND CASE TG_TABLE_NAME WHEN 'campaigns' THEN f.campaign_id
@@ -744,14 +749,14 @@ CREATE OR REPLACE TRIGGER hold_preview BEFORE UPDATE OF status, preview, run_aft
 
 -- Ends the attempt that parsed a preview: it now waits for a person. Alerts about its earlier failures are withdrawn.
 CREATE OR REPLACE FUNCTION weighbridge.hold_upload(p_token uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
-    v_row data_uploads;
+    v_row public.data_uploads;
 BEGIN
     PERFORM close_attempt(p_token, 'done', NULL);
-    UPDATE data_uploads SET warnings = (SELECT count(*) FROM upload_warnings w WHERE w.upload_id = v_upload)
+    UPDATE public.data_uploads SET warnings = (SELECT count(*) FROM public.upload_warnings w WHERE w.upload_id = v_upload)
     WHERE id = v_upload
     RETURNING * INTO v_row;
     PERFORM withdraw_alert('ingest_failure', v_upload::text, format('[INGEST RECOVERED] %s: on hold', batch_name(v_row)));
@@ -763,9 +768,9 @@ REVOKE ALL ON FUNCTION weighbridge.hold_upload(uuid) FROM PUBLIC;
 
 -- The counts of the comparison with production, if the upload is still on hold.
 CREATE OR REPLACE FUNCTION weighbridge.note_preview(p_upload uuid, p_counts jsonb, p_at timestamptz) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
-        UPDATE data_uploads SET preview_counts = p_counts, previewed_at = p_at
+        UPDATE public.data_uploads SET preview_counts = p_counts, previewed_at = p_at
         WHERE id = p_upload AND preview AND status = 'staging_complete'
     $$;
 REVOKE ALL ON FUNCTION weighbridge.note_preview(uuid, jsonb, timestamptz) FROM PUBLIC;
@@ -773,30 +778,30 @@ REVOKE ALL ON FUNCTION weighbridge.note_preview(uuid, jsonb, timestamptz) FROM P
 -- Locks an upload if it is on hold and has no live attempt, and returns whether it did. The row of its project is
 -- locked first, as when a job is opened again: the project must not be edited meanwhile.
 CREATE OR REPLACE FUNCTION weighbridge.lock_preview_on_hold(p_upload uuid) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET lock_timeout = '5s'
     AS $$
 BEGIN
-    PERFORM FROM projects p JOIN data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
+    PERFORM FROM public.projects p JOIN public.data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
     WHERE d.id = p_upload FOR KEY SHARE OF p;
-    PERFORM FROM data_uploads WHERE id = p_upload AND preview AND status = 'staging_complete' FOR UPDATE;
+    PERFORM FROM public.data_uploads WHERE id = p_upload AND preview AND status = 'staging_complete' FOR UPDATE;
     RETURN FOUND AND NOT has_live_attempt(p_upload);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.lock_preview_on_hold(uuid) FROM PUBLIC;
 
 -- True: this call promoted it. False: it is not, or no longer, on hold.
 CREATE OR REPLACE FUNCTION weighbridge.promote_preview(p_upload uuid, p_actor text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
-    v_row data_uploads;
+    v_row public.data_uploads;
 BEGIN
     IF NOT lock_preview_on_hold(p_upload) THEN
         RETURN false;
     END IF;
-    SELECT * INTO v_row FROM data_uploads WHERE id = p_upload;
+    SELECT * INTO v_row FROM public.data_uploads WHERE id = p_upload;
     -- From here until the end no dimension row of the workspace can be deleted: see keep_dimension.
     PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_row.workspace_id::text, 1));
-    UPDATE data_uploads SET preview = false WHERE id = p_upload;
+    UPDATE public.data_uploads SET preview = false WHERE id = p_upload;
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_row.workspace_id, p_actor, 'upload.promote', p_upload, '{}');
     PERFORM notify_live(v_row.workspace_id, v_row.id, v_row.status);
@@ -808,20 +813,20 @@ REVOKE ALL ON FUNCTION weighbridge.promote_preview(uuid, text) FROM PUBLIC;
 -- True: this call discarded it; it had been on hold for at least p_age. The caller deletes its staged rows in the same
 -- transaction. The batch name of a discarded upload can be used again.
 CREATE OR REPLACE FUNCTION weighbridge.discard_preview(p_upload uuid, p_code text, p_text text, p_actor text, p_age interval) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
-    v_row data_uploads;
+    v_row public.data_uploads;
     v_now timestamptz := weighbridge.now();
 BEGIN
     IF NOT lock_preview_on_hold(p_upload) THEN
         RETURN false;
     END IF;
-    SELECT * INTO v_row FROM data_uploads WHERE id = p_upload;
+    SELECT * INTO v_row FROM public.data_uploads WHERE id = p_upload;
     IF v_row.staged_at > v_now - p_age THEN
         RETURN false;
     END IF;
-    UPDATE data_uploads
+    UPDATE public.data_uploads
     SET status = 'failed', error_code = p_code, error_text = p_text, finished_at = v_now,
         dismissed_at = v_now, -- no dead letter
         source_batch_id = CASE WHEN p_code <> 'discarded' THEN source_batch_id END,
@@ -837,11 +842,11 @@ GRANT EXECUTE ON FUNCTION weighbridge.discard_preview(uuid, text, text, text, in
 
 -- The staged rows are lost, or the declaration has changed: parse again, and hold again.
 CREATE OR REPLACE FUNCTION weighbridge.restage_preview(p_upload uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     IF lock_preview_on_hold(p_upload) THEN
-        UPDATE data_uploads SET status = 'pending', staged = '{}', staged_at = NULL WHERE id = p_upload;
+        UPDATE public.data_uploads SET status = 'pending', staged = '{}', staged_at = NULL WHERE id = p_upload;
         PERFORM pg_notify('weighbridge_work', '');
     END IF;
 END $$;
@@ -853,14 +858,14 @@ REVOKE ALL ON FUNCTION weighbridge.restage_preview(uuid) FROM PUBLIC;
 -- permit it. The next attempt or, if it fails before, the clean-up removes the staged rows: so staged_at does not
 -- change. A discarded preview is loaded without a preview.
 CREATE OR REPLACE FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text, p_reading jsonb DEFAULT NULL) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET lock_timeout = '5s'
     AS $$
 DECLARE
-    v_before data_uploads;
+    v_before public.data_uploads;
 BEGIN
-    PERFORM FROM projects p JOIN data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
+    PERFORM FROM public.projects p JOIN public.data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
     WHERE d.id = p_upload FOR KEY SHARE OF p;
-    SELECT * INTO v_before FROM data_uploads WHERE id = p_upload FOR UPDATE;
+    SELECT * INTO v_before FROM public.data_uploads WHERE id = p_upload FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
@@ -871,7 +876,7 @@ BEGIN
         RETURN v_before.storage_status;
     END IF;
     PERFORM set_config('weighbridge.verb', 'retry', true);
-    UPDATE data_uploads
+    UPDATE public.data_uploads
     SET status = 'pending', run_after = '-infinity', failures = 0, crashes = 0, error_code = NULL, error_text = NULL,
         finished_at = NULL, started_at = NULL, rows_read = 0, staged = '{}', watermark_entity = '',
         watermark_seq = 0, promoted = '{}', promoted_rows = 0, failed_rows = 0, total_rows = 0, warnings = 0,
@@ -881,8 +886,8 @@ BEGIN
         reading = coalesce(p_reading, reading), columns = '{}', column_report = '{}'
     WHERE id = p_upload;
     PERFORM set_config('weighbridge.verb', '', true);
-    DELETE FROM upload_rejections WHERE upload_id = p_upload;
-    DELETE FROM upload_warnings WHERE upload_id = p_upload;
+    DELETE FROM public.upload_rejections WHERE upload_id = p_upload;
+    DELETE FROM public.upload_warnings WHERE upload_id = p_upload;
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_before.workspace_id, p_actor, 'upload.retry', p_upload,
             jsonb_build_object('from', v_before.status, 'error_code', v_before.error_code,
@@ -897,16 +902,16 @@ REVOKE ALL ON FUNCTION weighbridge.retry_upload(uuid, boolean, text, jsonb) FROM
 
 -- The read options of an upload whose file still waits for the store: retry_replay has opened it again in the same transaction.
 CREATE OR REPLACE FUNCTION weighbridge.change_reading(p_upload uuid, p_reading jsonb, p_actor text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
-    v_before data_uploads;
+    v_before public.data_uploads;
 BEGIN
-    SELECT * INTO v_before FROM data_uploads WHERE id = p_upload AND status = 'pending' FOR UPDATE;
+    SELECT * INTO v_before FROM public.data_uploads WHERE id = p_upload AND status = 'pending' FOR UPDATE;
     IF NOT FOUND OR v_before.reading = p_reading THEN
         RETURN;
     END IF;
-    UPDATE data_uploads SET reading = p_reading WHERE id = p_upload;
+    UPDATE public.data_uploads SET reading = p_reading WHERE id = p_upload;
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_before.workspace_id, p_actor, 'upload.reading', p_upload,
             jsonb_build_object('reading', p_reading, 'reading_before', v_before.reading));
@@ -915,14 +920,14 @@ REVOKE ALL ON FUNCTION weighbridge.change_reading(uuid, jsonb, text) FROM PUBLIC
 
 -- Removes a failed upload from the dead letters. Returns its status.
 CREATE OR REPLACE FUNCTION weighbridge.dismiss_upload(p_upload uuid, p_actor text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
-    v_before data_uploads;
+    v_before public.data_uploads;
 BEGIN
-    SELECT * INTO v_before FROM data_uploads WHERE id = p_upload FOR UPDATE;
+    SELECT * INTO v_before FROM public.data_uploads WHERE id = p_upload FOR UPDATE;
     IF v_before.status = 'failed' AND coalesce(v_before.dismissed_at, '-infinity') < v_before.finished_at THEN
-        UPDATE data_uploads SET dismissed_at = weighbridge.now() WHERE id = p_upload;
+        UPDATE public.data_uploads SET dismissed_at = weighbridge.now() WHERE id = p_upload;
         PERFORM withdraw_alert('ingest_failure', p_upload::text, format('[INGEST FAILURE DISMISSED] %s', batch_name(v_before)));
         INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
         VALUES (v_before.workspace_id, p_actor, 'upload.dismiss', p_upload,
@@ -935,19 +940,19 @@ REVOKE ALL ON FUNCTION weighbridge.dismiss_upload(uuid, text) FROM PUBLIC;
 -- Removes the batch name from a failed upload, so that the fixed file can use it. Returns 'released', 'unnamed' where
 -- it has no name, its status where it has not failed, or NULL where there is no such upload.
 CREATE OR REPLACE FUNCTION weighbridge.release_batch(p_upload uuid, p_actor text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET lock_timeout = '5s'
     AS $$
 DECLARE
-    v_before data_uploads;
+    v_before public.data_uploads;
 BEGIN
-    SELECT * INTO v_before FROM data_uploads WHERE id = p_upload FOR UPDATE;
+    SELECT * INTO v_before FROM public.data_uploads WHERE id = p_upload FOR UPDATE;
     IF v_before.status <> 'failed' THEN
         RETURN v_before.status;
     END IF;
     IF v_before.source_batch_id IS NULL THEN
         RETURN CASE WHEN FOUND THEN 'unnamed' END;
     END IF;
-    UPDATE data_uploads SET source_batch_id = NULL, released_batch_id = source_batch_id WHERE id = p_upload;
+    UPDATE public.data_uploads SET source_batch_id = NULL, released_batch_id = source_batch_id WHERE id = p_upload;
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_before.workspace_id, p_actor, 'upload.release_batch', p_upload, jsonb_build_object(
         'source_batch_id', v_before.source_batch_id, 'error_code', v_before.error_code));
@@ -960,11 +965,11 @@ REVOKE ALL ON FUNCTION weighbridge.release_batch(uuid, text) FROM PUBLIC;
 -- Marks the rejected records that an upload has fixed: its record was loaded, or is a duplicate of a loaded one. Marks of an
 -- earlier run of the same upload are replaced.
 CREATE OR REPLACE FUNCTION weighbridge.mark_fixed(p_upload uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     -- A retry of an original removes its rejections: one of the two transactions waits for the other.
-    PERFORM FROM data_uploads d
+    PERFORM FROM public.data_uploads d
     WHERE d.id IN (
         WITH RECURSIVE originals AS (
             SELECT f.original_upload AS id FROM upload_fixes f WHERE f.upload_id = p_upload
@@ -974,23 +979,23 @@ BEGIN
         SELECT o.id FROM originals o WHERE o.id <> p_upload
     )
     ORDER BY d.id FOR KEY SHARE;
-    UPDATE upload_rejections SET fixed_by = NULL, fixed_at = NULL WHERE fixed_by = p_upload;
+    UPDATE public.upload_rejections SET fixed_by = NULL, fixed_at = NULL WHERE fixed_by = p_upload;
     WITH RECURSIVE fixed AS (
         SELECT f.original_upload AS upload_id, f.original_row AS row_index
         FROM upload_fixes f
         WHERE f.upload_id = p_upload
-          AND NOT EXISTS (SELECT FROM upload_rejections r WHERE r.upload_id = p_upload AND r.row_index = f.row_index)
+          AND NOT EXISTS (SELECT FROM public.upload_rejections r WHERE r.upload_id = p_upload AND r.row_index = f.row_index)
         UNION
         SELECT f.original_upload, f.original_row
         FROM fixed JOIN upload_fixes f ON f.upload_id = fixed.upload_id AND f.row_index = fixed.row_index
     ), locked AS ( -- in one order: two uploads may fix rows of one original at the same time
         SELECT r.upload_id, r.row_index, r.stage
-        FROM upload_rejections r JOIN fixed ON fixed.upload_id = r.upload_id AND fixed.row_index = r.row_index
+        FROM public.upload_rejections r JOIN fixed ON fixed.upload_id = r.upload_id AND fixed.row_index = r.row_index
         WHERE r.upload_id <> p_upload AND r.fixed_by IS NULL
         ORDER BY r.upload_id, r.row_index, r.stage
         FOR UPDATE OF r
     )
-    UPDATE upload_rejections r SET fixed_by = p_upload, fixed_at = weighbridge.now()
+    UPDATE public.upload_rejections r SET fixed_by = p_upload, fixed_at = weighbridge.now()
     FROM locked l
     WHERE r.upload_id = l.upload_id AND r.row_index = l.row_index AND r.stage = l.stage;
 END $$;
@@ -999,7 +1004,7 @@ REVOKE ALL ON FUNCTION weighbridge.mark_fixed(uuid) FROM PUBLIC;
 -- When an upload ends, marks the records that it fixes. When an original was parsed or promoted again, after a retry, its new
 -- rejections get the marks that the old ones had. An upload without links costs two index look-ups.
 CREATE OR REPLACE FUNCTION weighbridge.mark_fixed_at_end() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     IF NEW.status <> 'staging_complete' AND EXISTS (SELECT FROM upload_fixes f WHERE f.upload_id = NEW.id) THEN
@@ -1013,7 +1018,7 @@ BEGIN
                 UNION
                 SELECT f.upload_id FROM fixing x JOIN upload_fixes f ON f.original_upload = x.id
             )
-            SELECT d.id FROM fixing x JOIN data_uploads d ON d.id = x.id
+            SELECT d.id FROM fixing x JOIN public.data_uploads d ON d.id = x.id
             WHERE d.id <> NEW.id AND d.status IN ('completed', 'partial')
             ORDER BY d.finished_at, d.id
         ) AS later;
@@ -1076,16 +1081,16 @@ WHERE NOT EXISTS (SELECT FROM weighbridge.attempts a
 -- answer is true. A preview that is already staged is put on hold instead.
 CREATE OR REPLACE FUNCTION weighbridge.recover_upload(p_upload uuid, p_batch text, p_episode text, p_hours double precision, p_max_crashes int)
     RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_gave_up boolean;
-    v_preview data_uploads;
+    v_preview public.data_uploads;
 BEGIN
     IF p_batch IS NULL THEN -- the upload was deleted
         RETURN false;
     END IF;
-    SELECT * INTO v_preview FROM data_uploads d WHERE d.id = p_upload AND d.preview AND d.status = 'staging_complete';
+    SELECT * INTO v_preview FROM public.data_uploads d WHERE d.id = p_upload AND d.preview AND d.status = 'staging_complete';
     IF FOUND THEN
         PERFORM close_takeover_alerts(v_preview, 'on hold');
         PERFORM notify_live(v_preview.workspace_id, v_preview.id, v_preview.status);
@@ -1093,7 +1098,7 @@ BEGIN
     END IF;
     PERFORM raise_alert('stale_takeover', p_upload || '/' || p_episode, 'WARNING',
         format('[STALE TAKEOVER] %s abandoned for %sh', p_batch, round(p_hours::numeric, CASE WHEN p_hours < 1 THEN 2 ELSE 1 END)));
-    UPDATE data_uploads d
+    UPDATE public.data_uploads d
     SET crashes = d.crashes + 1,
         status = CASE WHEN d.crashes + 1 >= p_max_crashes THEN 'failed'
                       WHEN d.status = 'promoting' THEN 'staging_complete'
@@ -1111,7 +1116,7 @@ REVOKE ALL ON FUNCTION weighbridge.recover_upload(uuid, text, text, double preci
 
 -- Returns a run without a live lease to the queue, or fails it: an operator's change through the view.
 CREATE OR REPLACE FUNCTION weighbridge.reset_import_run(p_upload uuid, p_fail boolean) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     WITH closed AS (
@@ -1120,7 +1125,7 @@ BEGIN
         RETURNING lease_token
     )
     DELETE FROM unbroken u USING closed WHERE u.lease_token = closed.lease_token;
-    UPDATE data_uploads
+    UPDATE public.data_uploads
     SET status = CASE WHEN p_fail THEN 'failed' ELSE 'pending' END,
         staged = CASE WHEN status = 'processing' THEN staged ELSE '{}' END,
         staged_at = CASE WHEN status = 'processing' THEN staged_at END,
@@ -1136,7 +1141,7 @@ REVOKE ALL ON FUNCTION weighbridge.reset_import_run(uuid, boolean) FROM PUBLIC;
 -- Through the view, a run without a live lease can be reset to pending or failed. Every other move belongs to a worker, as it
 -- needs a lease.
 CREATE OR REPLACE FUNCTION ingest.guard_status_transition() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
     IF to_jsonb(NEW) - 'status' IS DISTINCT FROM to_jsonb(OLD) - 'status' THEN
@@ -1152,7 +1157,7 @@ BEGIN
     ELSIF OLD.status = 'processing' AND NEW.status <> 'processing' THEN
         -- A takeover locks both until it commits; its attempt is visible only then.
         PERFORM FROM attempts a WHERE a.queue = 'uploads' AND a.subject = OLD.id AND a.closed_at IS NULL FOR UPDATE;
-        PERFORM FROM data_uploads d WHERE d.id = OLD.id FOR UPDATE;
+        PERFORM FROM public.data_uploads d WHERE d.id = OLD.id FOR UPDATE;
         IF EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = OLD.id
                    AND a.closed_at IS NULL AND a.lease_until >= weighbridge.now()) THEN
             RAISE EXCEPTION 'Invalid transition: a worker is processing %', OLD.source_batch_id USING ERRCODE = 'WB002',
@@ -1197,12 +1202,12 @@ REVOKE ALL ON FUNCTION weighbridge.waiting_uploads(uuid) FROM PUBLIC;
 -- Raises or withdraws the alerts about dead letters and backlog, and returns both counts. Any number of workers may call it at
 -- once: an alert is open once.
 CREATE OR REPLACE FUNCTION weighbridge.watch_queues(p_dead_letters int, p_backlog int) RETURNS TABLE (dead_letters bigint, backlog bigint)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
-    SELECT count(*) INTO dead_letters FROM data_uploads WHERE status = 'failed' AND (dismissed_at IS NULL OR dismissed_at < finished_at);
+    SELECT count(*) INTO dead_letters FROM public.data_uploads WHERE status = 'failed' AND (dismissed_at IS NULL OR dismissed_at < finished_at);
     SELECT waiting_uploads(NULL)
-         + (SELECT count(*) FROM attempts a JOIN data_uploads d ON d.id = a.subject AND d.status IN ('processing', 'promoting')
+         + (SELECT count(*) FROM attempts a JOIN public.data_uploads d ON d.id = a.subject AND d.status IN ('processing', 'promoting')
             WHERE a.queue = 'uploads' AND a.closed_at IS NULL) INTO backlog;
     IF dead_letters > p_dead_letters THEN
         PERFORM raise_alert('dead_letters', '', 'WARNING',
@@ -1225,24 +1230,24 @@ REVOKE ALL ON FUNCTION weighbridge.watch_queues(int, int) FROM PUBLIC;
 CREATE OR REPLACE FUNCTION weighbridge.workspace_figures() RETURNS TABLE (
         backlog_count bigint, failed_24h bigint, stale_runs bigint, avg_processing_seconds double precision,
         last_failed_batch text, last_failed_at timestamptz)
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         WITH mine AS MATERIALIZED (SELECT workspace() AS id),
         failed AS (
             SELECT batch_name(d) AS batch, d.finished_at
-            FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine) AND d.status = 'failed'
+            FROM public.data_uploads d WHERE d.workspace_id = (SELECT id FROM mine) AND d.status = 'failed'
               AND NOT (d.preview AND d.error_code IN ('discarded', 'preview_expired'))
             ORDER BY d.finished_at DESC LIMIT 1
         )
         SELECT waiting_uploads((SELECT id FROM mine))
-               + (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
+               + (SELECT count(*) FROM public.data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
                   AND d.status IN ('processing', 'promoting')),
-               (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
+               (SELECT count(*) FROM public.data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
                 AND d.status = 'failed' AND d.finished_at > weighbridge.now() - INTERVAL '24h'
                 AND NOT (d.preview AND d.error_code IN ('discarded', 'preview_expired'))),
-               (SELECT count(*) FROM ingest.v_stale_runs s JOIN data_uploads d ON d.id = s.id
+               (SELECT count(*) FROM ingest.v_stale_runs s JOIN public.data_uploads d ON d.id = s.id
                 WHERE d.workspace_id = (SELECT id FROM mine)),
-               (SELECT avg(EXTRACT(EPOCH FROM d.finished_at - d.started_at))::double precision FROM data_uploads d
+               (SELECT avg(EXTRACT(EPOCH FROM d.finished_at - d.started_at))::double precision FROM public.data_uploads d
                 WHERE d.workspace_id = (SELECT id FROM mine) AND d.status IN ('completed', 'partial')),
                (SELECT f.batch FROM failed f),
                (SELECT f.finished_at FROM failed f)

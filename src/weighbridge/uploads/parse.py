@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
 from weighbridge.postgres import clock, production_columns, roles
 from weighbridge.postgres.pipeline_tables import fingerprint
+from weighbridge.postgres.transactions import Tx
 from weighbridge.rules.check_result import CheckResult
 from weighbridge.rules.row_digests import group_digests, rows_digest, skip_ranges
 from weighbridge.rules.run_checks import check
@@ -49,8 +50,8 @@ async def parse(attempt: Attempt, ctx: Context) -> None:
             whole = await asyncio.to_thread(rows_digest, checked)
             resumed, grouped = await _begin(attempt, ctx, pipeline, checked, whole)
             rows = _to_stage(pipeline, checked, upload.staged if resumed else {}, grouped)
-            await _stage(attempt, ctx, pipeline, rows)
-            await _finish(attempt, ctx, checked, grouped, whole)
+            last = await _stage(attempt, ctx, pipeline, rows)
+            await _finish(attempt, ctx, checked, _Parsed(last, grouped, whole))
         finally:
             await asyncio.to_thread(checked.close)
 
@@ -184,32 +185,51 @@ def _to_stage(
             yield _Rows(entity, seq, batch)
 
 
-async def _stage(attempt: Attempt, ctx: Context, pipeline: Pipeline, rows: Iterator[_Rows]) -> None:
-    """Write the rows in chunks, of several entities where these are small. Chunk and watermark commit together."""
+async def _stage(attempt: Attempt, ctx: Context, pipeline: Pipeline, rows: Iterator[_Rows]) -> list[_Rows]:
+    """Write the rows in chunks, of several entities where these are small. Chunk and watermark commit together.
+
+    Returns the last rows: they are written with the end of the parsing, for a small file all of them.
+    """
     while chunk := await asyncio.to_thread(_take, rows, ctx.limits.stage_rows):
         attempt.check()
+        if sum(each.num_rows for each in chunk) < ctx.limits.stage_rows:
+            return chunk
         async with ctx.db.fenced(attempt.lease, roles.PARSE, durable=False) as tx:
-            for name, part in groupby(chunk, key=lambda each: each.entity.name):
-                await staging.add(tx, pipeline, pipeline.entity(name), [each.batch for each in part])
-            await queue.note_staged(tx, attempt.lease, {each.entity.name: each.seq for each in chunk})
+            await queue.note_staged(tx, attempt.lease, await _add(tx, pipeline, chunk))
+    return []
 
 
-async def _finish(
-    attempt: Attempt, ctx: Context, checked: CheckResult, grouped: _Grouped, whole: bytes
-) -> None:
-    """Rejected rows, links, id resolution, groups, the new status and warnings, all in one transaction."""
+async def _add(tx: Tx, pipeline: Pipeline, chunk: list[_Rows]) -> dict[str, int]:
+    """Append rows to the staging tables; returns the last seq of each entity."""
+    for name, part in groupby(chunk, key=lambda each: each.entity.name):
+        await staging.add(tx, pipeline, pipeline.entity(name), [each.batch for each in part])
+    return {each.entity.name: each.seq for each in chunk}
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """What remains to be written at the end of the parsing."""
+
+    last: list[_Rows]
+    grouped: _Grouped
+    whole: bytes  # the digest of all rows
+
+
+async def _finish(attempt: Attempt, ctx: Context, checked: CheckResult, parsed: _Parsed) -> None:
+    """Last rows, rejected rows, links, id resolution, groups, the new status and warnings, all in one transaction."""
     pipeline = checked.plan.pipeline
     found = queue.Staged(
         bins=checked.bins,
         columns=checked.plan.layout.header,
         mapping=dict(checked.mapping),
         affected_dates=tuple(checked.affected_dates),
-        digest=whole,
+        digest=parsed.whole,
         column_report=checked.column_report,
         read_as=checked.read_as,
     )
     rejected = checked.rejections()
     async with ctx.db.fenced(attempt.lease, roles.PARSE) as tx:
+        last = await _add(tx, pipeline, parsed.last)
         first: list[tuple[int, str]] = []  # lines and codes, for the log
         while chunk := await asyncio.to_thread(_take, rejected, 20_000):
             await staging.add_rejected_rows(tx, attempt.upload.scope, chunk)
@@ -221,8 +241,8 @@ async def _finish(
             await fixed_rows.add(tx, attempt.upload.scope, pipeline.name, chunk)
         for entity in pipeline.dimensions:
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
-        await staging.add_groups(tx, grouped.batches)
-        await queue.finish_staging(tx, attempt.lease, found)
+        await staging.add_groups(tx, parsed.grouped.batches)
+        await queue.finish_staging(tx, attempt.lease, replace(found, last_rows=last))
         for code, message in checked.warnings.items():
             await rejections.add_warning(tx, attempt.lease, (WHOLE_FILE, checked.header_line), code, message)
     journal.row_errors(attempt.upload, first, checked.bins.rejected)

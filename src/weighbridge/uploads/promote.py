@@ -27,13 +27,19 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
     pipeline = pipeline_of(upload, ctx)
     if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
         raise StagingLost("other rows are staged than were accepted")
-    async with ctx.db.fenced(attempt.lease, roles.PROMOTE) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PROMOTE, durable=False) as tx:
         await queue.begin_promotion(tx, attempt.lease)
     writer = PromotionWriter(attempt, ctx, pipeline)
     for entity in _from_watermark(upload, pipeline):
         await writer.write(pipeline.entity(entity))
-    await _complete_rejections(attempt, ctx)
+    if writer.counts.failed(pipeline.grain):
+        await _complete_rejections(attempt, ctx)
     journal.row_errors(upload, writer.refused, len(writer.refused))
+    if writer.counts.promoted_rows == 0:
+        # The upload fails outside of this attempt's transactions. Its rejections must be on disk before: a crash of the
+        # server would undo them, and the failure would remain.
+        async with ctx.db.fenced(attempt.lease, roles.PROMOTE) as tx:
+            await queue.begin_promotion(tx, attempt.lease)
     result = _result(upload, pipeline, writer.counts)
     async with ctx.db.fenced(attempt.lease, roles.PROMOTE) as tx:
         await queue.finish(tx, attempt.lease, result, [name for name in ctx.consumers if name != ALERTS])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -58,6 +58,9 @@ class Staged:
     digest: bytes  # of everything that was staged
     column_report: ColumnReport = NO_COLUMNS
     read_as: ReadAs = UNDECIDED
+    last_rows: Mapping[str, int] = field(
+        default_factory=dict
+    )  # as in `note_staged`, of rows in the same transaction
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class ClaimRequest:
     lease: timedelta
     per_workspace: int
     max_crashes: int = MAX_CRASHES
+    skip: frozenset[UUID] = frozenset()  # not of these workspaces
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ async def claim(tx: Tx, request: ClaimRequest) -> Claimed:
             "lease": request.lease,
             "limit": request.per_workspace,
             "max_crashes": request.max_crashes,
+            "skip": list(request.skip),
         },
     )
     if row is None:
@@ -223,7 +228,7 @@ async def note_rows_read(tx: Tx, lease: Lease, rows: int) -> None:
 
 async def note_staged(tx: Tx, lease: Lease, staged: Mapping[str, int]) -> None:
     """The last seq of each entity that this transaction has staged."""
-    await tx.execute(_SQL["note_staged"], (lease.token, list(staged), list(staged.values())))
+    await tx.execute(_SQL["note_staged"], (lease.token, Jsonb(staged)))
 
 
 async def finish_staging(tx: Tx, lease: Lease, staged: Staged) -> None:
@@ -238,6 +243,7 @@ async def finish_staging(tx: Tx, lease: Lease, staged: Staged) -> None:
             staged.digest,
             Jsonb(staged.column_report.as_dict()),
             Jsonb(staged.read_as.as_dict()),
+            Jsonb(staged.last_rows),
         ),
     )
 

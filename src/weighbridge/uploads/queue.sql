@@ -10,7 +10,7 @@ FROM weighbridge.receive_upload(
 
 -- name: claim_upload
 SELECT upload_id, lease_token, abandoned
-FROM weighbridge.claim_upload(%(worker)s, %(from)s, %(pipelines)s, %(lease)s, %(limit)s, %(max_crashes)s)
+FROM weighbridge.claim_upload(%(worker)s, %(from)s, %(pipelines)s, %(lease)s, %(limit)s, %(max_crashes)s, %(skip)s)
 
 -- name: get_uploads
 SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_url, content_sha256, byte_size, status,
@@ -55,10 +55,10 @@ SELECT weighbridge.begin_staging(%s, %s)
 SELECT weighbridge.note_rows_read(%s, %s)
 
 -- name: note_staged
-SELECT weighbridge.note_staged(%s, s.entity, s.seq) FROM unnest(%s::text[], %s::bigint[]) AS s (entity, seq)
+SELECT weighbridge.note_staged(%s, %s)
 
 -- name: finish_staging
-SELECT weighbridge.finish_staging(%s, %s, %s, %s, %s, %s, %s, %s)
+SELECT weighbridge.finish_staging(%s, %s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: note_columns
 SELECT weighbridge.note_columns(%s, %s, %s)

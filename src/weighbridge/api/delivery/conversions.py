@@ -28,11 +28,12 @@ from weighbridge.api.delivery.models import (
 )
 from weighbridge.api.error_responses import documented
 from weighbridge.api.validation_messages import NO_NUL
-from weighbridge.delivery import conversions, ledger, queue
+from weighbridge.delivery import conversions, ledger
 from weighbridge.delivery.conversions import ConversionCursor, ConversionFilter, ConversionRow
 from weighbridge.delivery.ledger import LedgerEntry
 from weighbridge.delivery.queue import FailedFilter
 from weighbridge.delivery.receive_conversions import MOST, ConversionResult, convert
+from weighbridge.delivery.retry_failed import retry_failed
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
 from weighbridge.postgres import roles
@@ -146,9 +147,8 @@ async def retry_conversions(body: RequeueIn, key: Key, app: TheApp) -> RequeuedO
             "body: expected sale_ids, or at least one of site_id, provider, category and code; got none."
         )
         raise RequestRefused(422, "invalid_request", message)
-    async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
-        wanted = FailedFilter(body.site_id, body.provider, body.category, body.code, body.sale_ids)
-        requeued = await queue.requeue(tx, wanted, key.workspace_id, f"key {key.id}")
+    wanted = FailedFilter(body.site_id, body.provider, body.category, body.code, body.sale_ids)
+    requeued = await retry_failed(app.db, wanted, key.workspace_id, f"key {key.id}")
     return RequeuedOut(requeued=requeued)
 
 

@@ -95,6 +95,7 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
 
     async def work(app: App) -> list[dict[str, Any]]:
         from weighbridge.delivery import conversions, queue
+        from weighbridge.delivery.retry_failed import retry_failed
         from weighbridge.postgres import roles
         from weighbridge.uploads.check_request import uuid_of
 
@@ -102,10 +103,11 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
         await check_providers(app, provider)
         async with app.db.tx(roles.DELIVER) as tx:
             before = await conversions.statuses(tx, wanted, provider)
-            for workspace_id in {state.workspace_id for state in before}:
-                theirs = [state.sale_id for state in before if state.workspace_id == workspace_id]
-                named = queue.FailedFilter(provider_key=provider, sales=theirs)
-                await queue.requeue(tx, named, workspace_id, "command line")
+        for workspace_id in {state.workspace_id for state in before}:
+            theirs = [state.sale_id for state in before if state.workspace_id == workspace_id]
+            named = queue.FailedFilter(provider_key=provider, sales=theirs)
+            await retry_failed(app.db, named, workspace_id, "command line")
+        async with app.db.tx(roles.DELIVER) as tx:
             after = {_key(state): state for state in await conversions.statuses(tx, wanted, provider)}
         missing = set(wanted) - {state.sale_id for state in before}
         message = f"There is no such sale{f' for {provider}' if provider else ''}."
@@ -148,11 +150,6 @@ def _retry_result(before: ConversionStatus, after: ConversionStatus) -> dict[str
 
 async def _requeue(app: App, wanted: FailedFilter, workspaces: list[UUID]) -> int:
     """Retry workspace by workspace: each has its own audit entry."""
-    from weighbridge.delivery import queue
-    from weighbridge.postgres import roles
+    from weighbridge.delivery.retry_failed import retry_failed
 
-    count = 0
-    for workspace_id in workspaces:
-        async with app.db.tx(roles.DELIVER, workspace_id) as tx:
-            count += await queue.requeue(tx, wanted, workspace_id, "command line")
-    return count
+    return sum([await retry_failed(app.db, wanted, each, "command line") for each in workspaces])

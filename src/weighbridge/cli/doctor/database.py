@@ -10,13 +10,14 @@ from weighbridge.model.counts import counted
 from weighbridge.model.errors import ConfigError
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.postgres import doctor, readiness
-from weighbridge.postgres.doctor import Skew
+from weighbridge.postgres.doctor import GrowingTable, Skew
 from weighbridge.postgres.transactions import Tx
 from weighbridge.storage import queue as waiting_files
 from weighbridge.uploads import figures
 
 OLDEST = 15
 SKEW_WARNING, SKEW_FAILED = 2.0, 30.0  # seconds
+RETENTION_DAYS = 3  # each worker looks for old records once a day
 LATE_MINUTES = 10  # a consumer has been tried five times by then
 MIGRATE = "weighbridge db migrate"
 
@@ -188,6 +189,21 @@ async def storage_queue(tx: Tx, _: Sequence[Pipeline]) -> Check:
     return ok("storage queue", "Every file is stored.")
 
 
+async def growth(tx: Tx, _: Sequence[Pipeline]) -> Check:
+    """Which tables grow, and whether their old records are removed."""
+    found = _sentence([_described(each) for each in await doctor.growing_tables(tx) if each.rows])
+    days = await doctor.days_since_retention(tx)
+    if days is not None and days > RETENTION_DAYS:
+        message = f"Old records were last removed {days:,} days ago. {found}"
+        return warning("growth", message, "Is a worker running? Immediately: weighbridge clean")
+    return ok("growth", found if found != "." else "All tables are empty.")
+
+
+def _described(table: GrowingTable) -> str:
+    age = "" if table.oldest_days is None else f", oldest {counted(table.oldest_days, 'day')}"
+    return f"{table.name} {table.rows:,} rows, {table.bytes / 2**20:,.1f} MB{age}"
+
+
 def _sentence(faults: list[str]) -> str:
     return f"{'; '.join(faults)}."
 
@@ -208,4 +224,5 @@ THEN: dict[str, Question] = {
     "dead letters": dead_letters,
     "outbox": outbox,
     "storage queue": storage_queue,
+    "growth": growth,
 }

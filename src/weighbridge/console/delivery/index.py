@@ -19,12 +19,13 @@ from weighbridge.api.delivery.sites import reset_provider
 from weighbridge.app import App
 from weighbridge.console import filters, layout
 from weighbridge.console.listing import PAGE, Listing, PageRequest, PageRequested, href, listed
-from weighbridge.delivery import conversions, ledger, queue, sites
+from weighbridge.delivery import conversions, ledger, sites
 from weighbridge.delivery.conversions import GroupStatus
 from weighbridge.delivery.forecast import Forecast, forecast
 from weighbridge.delivery.group_key import GroupKey
 from weighbridge.delivery.ledger import LedgerFilter, RecentCalls
 from weighbridge.delivery.queue import FailedFilter
+from weighbridge.delivery.retry_failed import retry_failed
 from weighbridge.model.counts import counted
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
@@ -176,8 +177,7 @@ async def requeue(
 
 async def put_back(app: App, key: ApiKey, wanted: FailedFilter) -> str:
     """Retry conversions and return a message; RequestRefused if none match."""
-    async with app.db.tx(roles.DELIVER, key.workspace_id) as tx:
-        count = await queue.requeue(tx, wanted, key.workspace_id, f"key {key.id}")
+    count = await retry_failed(app.db, wanted, key.workspace_id, f"key {key.id}")
     if not count:
         message = (
             "No conversion was queued again. Only failed conversions can be retried, and only if their sale is not "
