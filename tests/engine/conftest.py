@@ -59,7 +59,9 @@ def put(ctx: Context, workspace: UUID, tmp_path: Path) -> Put:
             "content_sha256": digest,
             "byte_size": len(content),
         }
-        new = queue.NewUpload(**{**values, **overrides})
+        values |= overrides
+        lane = ctx.pipelines[values["pipeline"]].lane(values["client_id"], values["platform"], None)
+        new = queue.NewUpload(**{"lane": lane, **values})
         async with ctx.db.tx("weighbridge_intake", new.workspace_id) as tx:
             received = await queue.receive(tx, new)
         return received.upload_id if isinstance(received, queue.Known) else received

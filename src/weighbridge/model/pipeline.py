@@ -330,6 +330,17 @@ class Pipeline:
         """Whether any field contains personal data."""
         return any(declared.personal for declared in self.fields.values())
 
+    def lane(self, client_id: object, platform: object, project_id: object) -> str | None:
+        """Files with equal lanes may have the same rows; others never do. None: the order of files does not matter.
+
+        Two rows can only be the same if they agree in the scopes that all keys of the pipeline have.
+        """
+        if not any(entity.upsert.ordered for entity in self.entities):
+            return None
+        values = {"client_id": client_id, "platform": platform, "project_id": project_id}
+        common = [name for name in SCOPES if all(name in entity.scope for entity in self.entities)]
+        return "/".join([self.name, *(str(values[name] or "") for name in common)])
+
     def profile(self, platform: str) -> Profile | None:
         return next((p for p in self.profiles if p.name == platform), None)
 

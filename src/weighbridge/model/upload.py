@@ -76,10 +76,18 @@ class Changes:
     inserted: int = 0
     updated: int = 0
     unchanged: int = 0
+    superseded: int = 0  # rows that a later file has written, and that this one would have changed
+
+    def as_dict(self) -> dict[str, int]:
+        """`superseded` only where there are such rows: few uploads have any."""
+        return {name: count for name, count in vars(self).items() if count or name != "superseded"}
 
     def __add__(self, other: Changes) -> Changes:
         return Changes(
-            self.inserted + other.inserted, self.updated + other.updated, self.unchanged + other.unchanged
+            self.inserted + other.inserted,
+            self.updated + other.updated,
+            self.unchanged + other.unchanged,
+            self.superseded + other.superseded,
         )
 
 
@@ -142,6 +150,7 @@ class Upload:
     reading: ReadOptions = DETECT_ALL  # read options of its sender
     column_report: ColumnReport = NO_COLUMNS
     read_as: ReadAs = UNDECIDED  # how it was read
+    position: int = 0  # in the order of arrival
     released_batch_id: str | None = None  # the batch name that an operator freed for the fixed file
 
     @property

@@ -94,6 +94,10 @@ def job_released(upload: Upload) -> None:
     log.info("Job released", source_batch_id=upload.batch)
 
 
+def waits_for_earlier_file(upload: Upload) -> None:
+    log.info("Waits for an earlier file", source_batch_id=upload.batch)
+
+
 def put_on_hold(upload: Upload) -> None:
     log.info("Preview on hold", source_batch_id=upload.batch, record_count=upload.bins.accepted)
 

@@ -28,6 +28,11 @@
 -- events.
 --   advisory lock 1   shared while an upload of the workspace is promoted, exclusive to delete a dimension row
 --   advisory lock 2   one slot of a workspace: tried, never waited for
+--   advisory lock 3   one lane of a workspace, while it is decided whether an upload may be promoted
+--
+-- The order of arrival. Files that may have the same rows share a lane (model/pipeline.py). They are parsed at the same time,
+-- and promoted one after another in the order of their positions (must_wait), so that production is as if the files had been
+-- processed one by one. A file that comes late (is_late) does not replace rows of later files: its rows are superseded.
 
 -- States -----------------------------------------------------------------------------------------------------
 
@@ -181,7 +186,8 @@ GRANT EXECUTE ON FUNCTION weighbridge.known_upload(uuid, text, uuid, text, bigin
 CREATE OR REPLACE FUNCTION weighbridge.receive_upload(
     p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text,
     p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean,
-    p_forced boolean, p_batch text, p_traceparent text, p_preview boolean DEFAULT false, p_reading jsonb DEFAULT '{}'
+    p_forced boolean, p_batch text, p_traceparent text, p_preview boolean DEFAULT false, p_reading jsonb DEFAULT '{}',
+    p_lane text DEFAULT NULL
 ) RETURNS weighbridge.received
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET lock_timeout = '5s'
     AS $$
@@ -199,11 +205,11 @@ BEGIN
     LOOP
         INSERT INTO public.data_uploads (workspace_id, client_id, platform, project_id, source, pipeline, filename, file_url,
                                   file_kind, content_sha256, byte_size, created_by, force_partial, forced,
-                                  source_batch_id, traceparent, preview, reading, storage_status, run_after, error_code,
+                                  source_batch_id, traceparent, preview, reading, lane, storage_status, run_after, error_code,
                                   error_text)
         VALUES (p_workspace, p_client, p_platform, p_project, p_source, p_pipeline, p_filename, p_file_url,
                 p_file_kind, p_sha256, p_size, p_created_by, p_force_partial, p_forced, p_batch, p_traceparent,
-                p_preview, p_reading,
+                p_preview, p_reading, p_lane,
                 CASE WHEN v_deferred THEN 'pending_retry' ELSE 'stored' END,
                 CASE WHEN v_deferred THEN timestamptz 'infinity' ELSE '-infinity' END,
                 CASE WHEN v_deferred THEN 'STORAGE_PENDING_RETRY' END,
@@ -224,9 +230,9 @@ BEGIN
     END LOOP;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.receive_upload(uuid, uuid, text, bigint, text, text, text, text, text, bytea, bigint,
-    uuid, boolean, boolean, text, text, boolean, jsonb) FROM PUBLIC;
+    uuid, boolean, boolean, text, text, boolean, jsonb, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.receive_upload(uuid, uuid, text, bigint, text, text, text, text, text, bytea, bigint,
-    uuid, boolean, boolean, text, text, boolean, jsonb) TO weighbridge_intake;
+    uuid, boolean, boolean, text, text, boolean, jsonb, text) TO weighbridge_intake;
 
 -- Counts that a file was sent again.
 CREATE OR REPLACE FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text) RETURNS void
@@ -239,6 +245,69 @@ CREATE OR REPLACE FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename 
     $$;
 REVOKE ALL ON FUNCTION weighbridge.note_duplicate(uuid, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.note_duplicate(uuid, text) TO weighbridge_intake;
+
+-- Order of arrival -------------------------------------------------------------------------------------------
+
+-- Whether a staged upload must wait before it is promoted. The files of a lane are promoted one after another, in the order of
+-- their positions. Nobody waits for a file that may stay away for long: a preview that waits for a person, or a file that is
+-- not stored. Such a file is late when it comes: see is_late.
+CREATE OR REPLACE FUNCTION weighbridge.must_wait(p_upload public.data_uploads) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT p_upload.lane IS NOT NULL AND EXISTS (
+            SELECT FROM public.data_uploads e
+            WHERE e.workspace_id = p_upload.workspace_id AND e.lane = p_upload.lane AND e.id <> p_upload.id
+              AND e.status IN ('pending', 'processing', 'staging_complete', 'promoting')
+              AND (e.status = 'promoting'
+                   -- one whose promotion was interrupted goes first
+                   OR p_upload.watermark_entity = ''
+                      AND (e.watermark_entity <> ''
+                           OR e.position < p_upload.position AND NOT e.preview AND e.storage_status = 'stored')))
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.must_wait(public.data_uploads) FROM PUBLIC;
+
+-- Whether rows of a later file of its lane are in production. Then the rows of this one must not replace those.
+CREATE OR REPLACE FUNCTION weighbridge.is_late(p_upload public.data_uploads) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT p_upload.lane IS NOT NULL AND EXISTS (
+            SELECT FROM public.data_uploads e
+            WHERE e.workspace_id = p_upload.workspace_id AND e.lane = p_upload.lane AND e.position > p_upload.position
+              AND e.watermark_entity <> '')
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.is_late(public.data_uploads) FROM PUBLIC;
+
+-- Serialises the decisions about one lane, until the end of the transaction. Tried, not waited for, by claims.
+CREATE OR REPLACE FUNCTION weighbridge.lane_lock(p_upload public.data_uploads) RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    AS $$ SELECT hashtextextended(format('%s/%s', p_upload.workspace_id, p_upload.lane), 3) $$;
+REVOKE ALL ON FUNCTION weighbridge.lane_lock(public.data_uploads) FROM PUBLIC;
+
+-- For claims: whether the upload, which the caller has locked, is not staged or may be promoted now. If it may, no other file of
+-- its lane begins before the transaction ends. False also while another transaction decides about the lane.
+CREATE OR REPLACE FUNCTION weighbridge.may_promote_now(p_upload uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    AS $$
+DECLARE
+    v_row public.data_uploads;
+BEGIN
+    SELECT * INTO v_row FROM public.data_uploads WHERE id = p_upload;
+    IF v_row.status = 'pending' OR v_row.lane IS NULL THEN
+        RETURN true;
+    END IF;
+    RETURN pg_try_advisory_xact_lock(lane_lock(v_row)) AND NOT must_wait(v_row);
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.may_promote_now(uuid) FROM PUBLIC;
+
+-- Wakes the workers if a staged file of the lane may have waited for this upload.
+CREATE OR REPLACE FUNCTION weighbridge.wake_lane(p_upload public.data_uploads) RETURNS void
+    LANGUAGE sql
+    AS $$
+        SELECT pg_notify('weighbridge_work', '') WHERE EXISTS (
+            SELECT FROM public.data_uploads e
+            WHERE e.workspace_id = p_upload.workspace_id AND e.lane = p_upload.lane AND e.status = 'staging_complete')
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.wake_lane(public.data_uploads) FROM PUBLIC;
 
 -- Claim ------------------------------------------------------------------------------------------------------
 
@@ -331,6 +400,7 @@ BEGIN
               AND d.project_id IS NULL
               AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
               AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
+              AND (d.status = 'pending' OR NOT must_wait(d))
             ORDER BY d.created_at, d.id LIMIT 1
         ) head
         LEFT JOIN running_work() r USING (workspace_id)
@@ -343,9 +413,10 @@ BEGIN
           AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
           -- not one that is staged and whose own attempt continues with promotion
           AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
+          AND (d.status = 'pending' OR NOT must_wait(d))
         ORDER BY d.created_at, d.id LIMIT 1
         FOR UPDATE SKIP LOCKED;
-        CONTINUE WHEN NOT FOUND;
+        CONTINUE WHEN NOT FOUND OR NOT may_promote_now(v_upload);
         v_token := open_attempt(v_upload, v_workspace, p_worker, p_lease, p_per_workspace, NULL);
         CONTINUE WHEN v_token IS NULL;
         PERFORM note_turn(v_workspace);
@@ -401,11 +472,14 @@ CREATE OR REPLACE FUNCTION weighbridge.fail_upload(p_token uuid, p_code text, p_
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
+    v_row public.data_uploads;
 BEGIN
     PERFORM close_attempt(p_token, 'failed', p_text);
     UPDATE public.data_uploads
     SET status = 'failed', error_code = p_code, error_text = p_text, finished_at = weighbridge.now()
-    WHERE id = v_upload;
+    WHERE id = v_upload
+    RETURNING * INTO v_row;
+    PERFORM wake_lane(v_row);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_upload(uuid, text, text) FROM PUBLIC;
 
@@ -530,20 +604,45 @@ REVOKE ALL ON FUNCTION weighbridge.release_staged(uuid) FROM PUBLIC;
 
 -- Promote ----------------------------------------------------------------------------------------------------
 
--- From staging_complete to promoting; also where the attempt claimed it as promoting.
-CREATE OR REPLACE FUNCTION weighbridge.begin_promotion(p_token uuid) RETURNS void
+-- From staging_complete to promoting; also where the attempt claimed it as promoting. Returns whether the upload is late. NULL: it
+-- must wait for another one of its lane, and the attempt is closed.
+CREATE OR REPLACE FUNCTION weighbridge.begin_promotion(p_token uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
+    v_row public.data_uploads;
 BEGIN
-    UPDATE public.data_uploads SET status = 'promoting' WHERE id = v_upload AND status IN ('staging_complete', 'promoting');
-    IF NOT FOUND THEN
+    SELECT * INTO v_row FROM public.data_uploads WHERE id = v_upload;
+    IF v_row.status NOT IN ('staging_complete', 'promoting') THEN
         RAISE EXCEPTION 'upload % is not staged', v_upload USING ERRCODE = 'WB001';
     END IF;
+    IF v_row.lane IS NOT NULL AND v_row.status = 'staging_complete' THEN
+        PERFORM pg_advisory_xact_lock(lane_lock(v_row));
+        IF must_wait(v_row) THEN
+            PERFORM close_attempt(p_token, 'done', NULL);
+            RETURN NULL;
+        END IF;
+    END IF;
+    UPDATE public.data_uploads SET status = 'promoting' WHERE id = v_upload;
+    RETURN is_late(v_row);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.begin_promotion(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.begin_promotion(uuid) TO weighbridge_promote;
+
+-- The later files of its lane whose rows are in production, and the groups of rows that they did not stage because production
+-- already had them.
+CREATE OR REPLACE FUNCTION weighbridge.later_uploads(p_upload uuid) RETURNS TABLE (
+    id uuid, client_id uuid, platform text, project_id bigint, column_report jsonb, groups text[])
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    AS $$
+        SELECT e.id, e.client_id, e.platform, e.project_id, e.column_report, ARRAY(SELECT g.group_key FROM staging_groups g WHERE g.upload_id = e.id AND g.skipped)
+        FROM public.data_uploads d
+        JOIN public.data_uploads e ON e.workspace_id = d.workspace_id AND e.lane = d.lane AND e.position > d.position
+        WHERE d.id = p_upload AND e.watermark_entity <> ''
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.later_uploads(uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.later_uploads(uuid) TO weighbridge_promote;
 
 -- The staged rows are lost (an unlogged table after a crash of Postgres, or older than the retention period): parse again.
 CREATE OR REPLACE FUNCTION weighbridge.restage_upload(p_token uuid) RETURNS void
@@ -599,6 +698,7 @@ BEGIN
         error_text = p_error, finished_at = v_now, failures = 0, event_emitted = event_emitted OR v_emits
     WHERE id = v_upload
     RETURNING * INTO v_row;
+    PERFORM wake_lane(v_row);
     IF v_emits THEN
         PERFORM emit(v_row.workspace_id, v_row.id, 'IngestionCompleteEvent', jsonb_build_object(
             'upload_id', v_row.id,
@@ -615,7 +715,9 @@ BEGIN
                 SELECT jsonb_object_agg(
                     e.value ->> 'table' || '_upserted',
                     (e.value ->> 'inserted')::bigint + (e.value ->> 'updated')::bigint)
-                FROM jsonb_each(v_row.promoted) e), '{}'),
+                FROM jsonb_each(v_row.promoted) e), '{}') || coalesce((
+                SELECT jsonb_object_agg(e.value ->> 'table' || '_superseded', (e.value ->> 'superseded')::bigint)
+                FROM jsonb_each(v_row.promoted) e WHERE e.value ? 'superseded'), '{}'),
             'affected_dates', to_jsonb(v_row.affected_dates),
             'timestamp', v_now), p_consumers);
     END IF;
@@ -788,7 +890,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.lock_preview_on_hold(uuid) FROM PUBLIC;
 
--- True: this call promoted it. False: it is not, or no longer, on hold.
+-- True: this call promoted it, and it counts as arrived now. False: it is not, or no longer, on hold.
 CREATE OR REPLACE FUNCTION weighbridge.promote_preview(p_upload uuid, p_actor text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
@@ -801,7 +903,7 @@ BEGIN
     SELECT * INTO v_row FROM public.data_uploads WHERE id = p_upload;
     -- From here until the end no dimension row of the workspace can be deleted: see keep_dimension.
     PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_row.workspace_id::text, 1));
-    UPDATE public.data_uploads SET preview = false WHERE id = p_upload;
+    UPDATE public.data_uploads SET preview = false, position = nextval('arrivals') WHERE id = p_upload;
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_row.workspace_id, p_actor, 'upload.promote', p_upload, '{}');
     PERFORM notify_live(v_row.workspace_id, v_row.id, v_row.status);
@@ -857,7 +959,9 @@ REVOKE ALL ON FUNCTION weighbridge.restage_preview(uuid) FROM PUBLIC;
 -- Opens a finished upload again, from the stored file, with its counts at zero. Returns 'pending', or the status that does not
 -- permit it. The next attempt or, if it fails before, the clean-up removes the staged rows: so staged_at does not
 -- change. A discarded preview is loaded without a preview.
-CREATE OR REPLACE FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text, p_reading jsonb DEFAULT NULL) RETURNS text
+CREATE OR REPLACE FUNCTION weighbridge.retry_upload(
+    p_upload uuid, p_force_partial boolean, p_actor text, p_reading jsonb DEFAULT NULL, p_newest boolean DEFAULT false
+) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET lock_timeout = '5s'
     AS $$
 DECLARE
@@ -883,7 +987,8 @@ BEGIN
         staged_at = CASE WHEN staged <> '{}' THEN coalesce(staged_at, finished_at) ELSE staged_at END,
         bins = NULL, row_count = NULL, affected_dates = '{}', force_partial = force_partial OR p_force_partial,
         preview = preview AND error_code IS DISTINCT FROM 'discarded',
-        reading = coalesce(p_reading, reading), columns = '{}', column_report = '{}'
+        reading = coalesce(p_reading, reading), columns = '{}', column_report = '{}',
+        position = CASE WHEN p_newest THEN nextval('arrivals') ELSE position END
     WHERE id = p_upload;
     PERFORM set_config('weighbridge.verb', '', true);
     DELETE FROM public.upload_rejections WHERE upload_id = p_upload;
@@ -891,14 +996,14 @@ BEGIN
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_before.workspace_id, p_actor, 'upload.retry', p_upload,
             jsonb_build_object('from', v_before.status, 'error_code', v_before.error_code,
-                               'force_partial', p_force_partial)
+                               'force_partial', p_force_partial, 'as_newest', p_newest)
             || CASE WHEN p_reading <> v_before.reading
                     THEN jsonb_build_object('reading', p_reading, 'reading_before', v_before.reading)
                     ELSE '{}' END);
     PERFORM pg_notify('weighbridge_work', '');
     RETURN 'pending';
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.retry_upload(uuid, boolean, text, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.retry_upload(uuid, boolean, text, jsonb, boolean) FROM PUBLIC;
 
 -- The read options of an upload whose file still waits for the store: retry_replay has opened it again in the same transaction.
 CREATE OR REPLACE FUNCTION weighbridge.change_reading(p_upload uuid, p_reading jsonb, p_actor text) RETURNS void

@@ -21,22 +21,32 @@ async def reopen(
     actor: str,
     limited: bool = False,
     reading: ReadOptions | None = None,
+    newest: bool = False,
 ) -> str:
     """Back to pending, audited; RequestRefused(409) if its state does not allow it.
 
-    `reading` replaces the stored read options. The file is parsed again in any case.
+    `reading` replaces the stored read options. The file is parsed again in any case. It keeps its position in the order
+    of arrival, so rows of later files stay as they are; with `newest` it counts as arrived now.
 
     Reading a file again counts towards its user's monthly limit; with `limited`, QuotaExceeded(429) if that is used up.
     """
     async with db.tx(workspace_id=upload.workspace_id) as tx:
-        status = await reopen_one(tx, upload, force_partial=force_partial, actor=actor, reading=reading)
+        status = await reopen_one(
+            tx, upload, force_partial=force_partial, actor=actor, reading=reading, newest=newest
+        )
         if upload.storage_status == "stored":  # else storing the file is retried
             await quota.read_again(tx, [upload.created_by], limited=limited)
     return status
 
 
 async def reopen_one(
-    tx: Tx, upload: Upload, *, force_partial: bool, actor: str, reading: ReadOptions | None = None
+    tx: Tx,
+    upload: Upload,
+    *,
+    force_partial: bool,
+    actor: str,
+    reading: ReadOptions | None = None,
+    newest: bool = False,
 ) -> str:
     """Reopen one upload in a transaction that may reopen several. RequestRefused(409) leaves the transaction usable."""
     if upload.status not in (Status.FAILED, Status.PARTIAL):
@@ -48,7 +58,7 @@ async def reopen_one(
                     await uploads_queue.change_reading(tx, upload.id, reading, actor)
                 return Status.PENDING
             status = await uploads_queue.retry(
-                tx, upload.id, force_partial=force_partial, actor=actor, reading=reading
+                tx, upload.id, force_partial=force_partial, actor=actor, reading=reading, newest=newest
             )
     except RowFault as fault:
         raise _superseded() from fault

@@ -10,6 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from weighbridge.model.errors import FileRefused, WeighbridgeError
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.progress import Progress
@@ -159,7 +161,14 @@ async def _begin(
         resumed = await queue.begin_staging(tx, attempt.lease, whole)
         known = await unchanged_groups.known_groups(tx, pipeline, attempt.upload.scope, digests)
     ranges = [(row["first_seq"], row["last_seq"]) for row in rows if row["group_key"] in known]
+    batches = [_with_skipped(batch, known) for batch in batches]
     return resumed, _Grouped(batches, ranges)
+
+
+def _with_skipped(groups: Any, known: set[str]) -> Any:
+    """The groups with a column that says which of them are not staged."""
+    skipped = [key in known for key in groups.column("group_key").to_pylist()]
+    return groups.append_column("skipped", pa.array(skipped, pa.bool_()))
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,10 @@ async def page(ctx: Context, upload: Upload, wanted: Page) -> list[PreviewRow]:
 
 
 async def promote_on_hold(ctx: Context, upload: Upload, *, actor: str) -> None:
-    """Release the upload for promotion, audited. RequestRefused(409) if it is not on hold, or no longer."""
+    """Release the upload for promotion, audited. RequestRefused(409) if it is not on hold, or no longer.
+
+    It counts as arrived now: a person has compared its rows with production as it is.
+    """
     async with ctx.db.tx() as tx:
         if not await preview_queries.promote(tx, upload.id, actor):
             raise _not_on_hold(await queue.get(tx, upload.id) or upload, "promoted")

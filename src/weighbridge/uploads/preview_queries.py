@@ -37,7 +37,7 @@ async def status(tx: Tx, upload_id: UUID) -> PreviewStatus | None:
 
 async def note(tx: Tx, upload_id: UUID, counts: dict[str, Changes], at: datetime) -> None:
     """Store the result of a comparison."""
-    found = {entity: vars(changes) for entity, changes in counts.items()}
+    found = {entity: changes.as_dict() for entity, changes in counts.items()}
     await tx.execute(_SQL["note_preview"], (upload_id, Jsonb(found), at))
 
 

@@ -12,6 +12,7 @@ from weighbridge.postgres import roles
 from weighbridge.uploads import queue, rejections
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
+from weighbridge.uploads.late_files import later_files
 from weighbridge.uploads.parse import parts_of_sums
 from weighbridge.uploads.promote_entity import PromotionWriter
 from weighbridge.uploads.promotion_counts import PromotionCounts
@@ -21,15 +22,21 @@ from weighbridge.uploads.threshold import rejects_hint
 from weighbridge.uploads.upsert_sql import StagingLost
 
 
-async def promote(attempt: Attempt, ctx: Context) -> None:
-    """Upsert the staged rows, dimensions before facts, starting where an earlier attempt stopped."""
+async def promote(attempt: Attempt, ctx: Context) -> bool:
+    """Upsert the staged rows, dimensions before facts, starting where an earlier attempt stopped.
+
+    False: an earlier file with the same rows comes first. The attempt is closed; the upload is claimed again after it.
+    """
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
     if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
         raise StagingLost("other rows are staged than were accepted")
     async with ctx.db.fenced(attempt.lease, roles.PROMOTE, durable=False) as tx:
-        await queue.begin_promotion(tx, attempt.lease)
-    writer = PromotionWriter(attempt, ctx, pipeline)
+        late = await queue.begin_promotion(tx, attempt.lease)
+        later = await later_files(tx, upload) if late else None
+    if late is None:
+        return False
+    writer = PromotionWriter(attempt, ctx, pipeline, later)
     for entity in _from_watermark(upload, pipeline):
         await writer.write(pipeline.entity(entity))
     if writer.counts.failed(pipeline.grain):
@@ -43,6 +50,7 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
     result = _result(upload, pipeline, writer.counts)
     async with ctx.db.fenced(attempt.lease, roles.PROMOTE) as tx:
         await queue.finish(tx, attempt.lease, result, [name for name in ctx.consumers if name != ALERTS])
+    return True
 
 
 def _from_watermark(upload: Upload, pipeline: Pipeline) -> list[str]:
@@ -84,7 +92,7 @@ async def _reject_parts(attempt: Attempt, ctx: Context, failed: set[int]) -> lis
 
 def _result(upload: Upload, pipeline: Pipeline, counts: PromotionCounts) -> queue.UploadResult:
     """completed: every valid row is in production. partial: one failed, or force_partial accepted the file."""
-    if counts.promoted_rows == 0:
+    if counts.promoted_rows == 0 and not counts.superseded:
         raise Refused("nothing_promoted", f"No row could be written to production. {rejects_hint(upload)}")
     failed_rows = upload.bins.rejected + counts.failed(pipeline.grain)
     if counts.all_failed:

@@ -9,14 +9,15 @@ from uuid import UUID
 
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.retry import POLICIES
-from weighbridge.model.upload import Watermark
+from weighbridge.model.upload import Changes, Watermark
 from weighbridge.postgres import roles
 from weighbridge.postgres.errors import Contention, RowFault
 from weighbridge.postgres.transactions import Tx
-from weighbridge.uploads import queue, rejections, upsert_sql
+from weighbridge.uploads import late_files, queue, rejections, upsert_sql
 from weighbridge.uploads import unchanged_groups as uploads_unchanged
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
+from weighbridge.uploads.late_files import LaterFiles
 from weighbridge.uploads.new_rows import Gaps
 from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
@@ -46,12 +47,16 @@ class Survey:
 class PromotionWriter:
     """One promotion in progress. Its counts are of what has been committed."""
 
-    def __init__(self, attempt: Attempt, ctx: Context, pipeline: Pipeline) -> None:
+    def __init__(self, attempt: Attempt, ctx: Context, pipeline: Pipeline, later: LaterFiles | None) -> None:
         self.attempt = attempt
         self.ctx = ctx
         self.pipeline = pipeline
         self.scope = attempt.upload.scope
         self.counts = PromotionCounts.of(attempt.upload, pipeline)
+        self.later = later  # where the file is late
+        self.confirmed: frozenset[int] = (
+            frozenset()
+        )  # seqs of rows that later files have as well, of one entity
         self.fresh = True  # the next rows are probably new
         self.gaps = Gaps(pipeline)
         self.refused: list[tuple[int, str]] = []  # line and code of records that this attempt could not write
@@ -62,6 +67,9 @@ class PromotionWriter:
         after = watermark.seq if watermark.entity == entity.name else 0
         last = self.attempt.upload.staged.get(entity.name, 0)
         survey = await self._survey(entity, after)
+        if self.later is not None:
+            async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
+                self.confirmed = await late_files.confirmed(tx, self.pipeline, entity, self.scope, self.later)
         for segment in _segments(after, last, survey.ranges):
             if segment.unchanged and await self._skip_unchanged(entity, segment):
                 continue
@@ -138,20 +146,33 @@ class PromotionWriter:
         async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             if entity is self.pipeline.grain:
                 await uploads_unchanged.touch(
-                    tx, self.pipeline, batch, incomplete=bool(batch.lost or batch.skipped)
+                    tx, self.pipeline, batch, incomplete=bool(batch.lost or batch.skipped or self.later)
                 )
             counts = self.counts
             if batch.lost:
                 await self._note_lost(tx, entity, batch)
             if batch.skipped:
                 counts = await self._note_faults(tx, entity, batch)
-            last = self.attempt.upload.staged.get(entity.name, batch.upto)
-            fresh = self.fresh and await self.gaps.search(tx, entity, batch, last)
-            changes = await upsert_sql.upsert(tx, self.pipeline, entity, batch, fresh=fresh)
+            changes = await self._upsert(tx, entity, batch)
             counts = counts.add(entity, changes)
             await self._advance(tx, entity, batch.upto, counts)
         self.counts = counts
         self.fresh = changes.inserted == batch.size
+
+    async def _upsert(self, tx: Tx, entity: Entity, batch: SeqRange) -> Changes:
+        if self.later is not None:
+            return await late_files.upsert_late(
+                tx,
+                self.pipeline,
+                entity,
+                batch,
+                position=self.attempt.upload.position,
+                later=self.later,
+                confirmed=self.confirmed,
+            )
+        last = self.attempt.upload.staged.get(entity.name, batch.upto)
+        fresh = self.fresh and await self.gaps.search(tx, entity, batch, last)
+        return await upsert_sql.upsert(tx, self.pipeline, entity, batch, fresh=fresh)
 
     async def _split(self, entity: Entity, batch: SeqRange, fault: RowFault) -> None:
         if batch.size == 1:

@@ -23,7 +23,10 @@ class PromotionCounts:
             pipeline,
             {
                 e.name: Changes(
-                    *(saved.get(e.name, {}).get(k, 0) for k in ("inserted", "updated", "unchanged"))
+                    *(
+                        saved.get(e.name, {}).get(k, 0)
+                        for k in ("inserted", "updated", "unchanged", "superseded")
+                    )
                 )
                 for e in pipeline.entities
             },
@@ -56,8 +59,13 @@ class PromotionCounts:
         done = self.changes[self.pipeline.grain.name]
         return done.inserted + done.updated + done.unchanged
 
+    @property
+    def superseded(self) -> int:
+        """Rows that were not written, as rows of later files are in their place."""
+        return sum(changes.superseded for changes in self.changes.values())
+
     def as_dict(self) -> dict[str, dict[str, str | int]]:
         return {
-            e.name: {"table": e.table, **vars(self.changes[e.name]), "failed": self.failures[e.name]}
+            e.name: {"table": e.table, **self.changes[e.name].as_dict(), "failed": self.failures[e.name]}
             for e in self.pipeline.entities
         }

@@ -45,6 +45,7 @@ class NewUpload:
     project_id: int | None = None
     preview: bool = False
     reading: ReadOptions = DETECT_ALL
+    lane: str | None = None  # files with the same one are promoted in order: see Pipeline.lane
 
 
 @dataclass(frozen=True)
@@ -263,8 +264,15 @@ async def hold(tx: Tx, lease: Lease) -> None:
     await tx.execute(_SQL["hold_upload"], (lease.token,))
 
 
-async def begin_promotion(tx: Tx, lease: Lease) -> None:
-    await tx.execute(_SQL["begin_promotion"], (lease.token,))
+async def begin_promotion(tx: Tx, lease: Lease) -> bool | None:
+    """Whether the upload is late: rows of later files are in production.
+
+    None: it must wait for an earlier file, and the attempt is closed.
+    """
+    row = await fetch_one(tx, _SQL["begin_promotion"], (lease.token,))
+    assert row is not None
+    found: bool | None = row[0]
+    return found
 
 
 async def restage(tx: Tx, lease: Lease) -> None:
@@ -307,14 +315,20 @@ async def finish(tx: Tx, lease: Lease, result: UploadResult, consumers: Sequence
 
 
 async def retry(
-    tx: Tx, upload_id: UUID, *, force_partial: bool, actor: str, reading: ReadOptions | None = None
+    tx: Tx,
+    upload_id: UUID,
+    *,
+    force_partial: bool,
+    actor: str,
+    reading: ReadOptions | None = None,
+    newest: bool = False,
 ) -> str | None:
     """Reopen a failed or partial upload: its new status, its old one if that does not allow it, None if it is unknown.
 
-    `reading` replaces the stored read options.
+    `reading` replaces the stored read options. With `newest`, its rows replace those of files that arrived after it.
     """
     options = None if reading is None else Jsonb(reading.as_dict())
-    row = await fetch_one(tx, _SQL["retry_upload"], (upload_id, force_partial, actor, options))
+    row = await fetch_one(tx, _SQL["retry_upload"], (upload_id, force_partial, actor, options, newest))
     return row[0] if row else None
 
 

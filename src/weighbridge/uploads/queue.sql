@@ -6,7 +6,7 @@ SELECT r.upload_id, r.duplicate, r.reason
 FROM weighbridge.receive_upload(
     %(workspace_id)s, %(client_id)s, %(platform)s, %(project_id)s, %(source)s, %(pipeline)s, %(filename)s, %(file_url)s, %(file_kind)s,
     %(content_sha256)s, %(byte_size)s, %(created_by)s, %(force_partial)s, %(forced)s, %(source_batch_id)s,
-    %(traceparent)s, %(preview)s, %(reading)s) AS r
+    %(traceparent)s, %(preview)s, %(reading)s, %(lane)s) AS r
 
 -- name: claim_upload
 SELECT upload_id, lease_token, abandoned
@@ -18,7 +18,7 @@ SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_u
        failures, crashes, rows_read, file_kind,
        staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
        affected_dates, columns, warnings, source_batch_id, traceparent, dismissed_at, project_id, attempts,
-       storage_status, preview, reading, column_report, released_batch_id, read_as,
+       storage_status, preview, reading, column_report, released_batch_id, read_as, position,
        preview AND status = 'staging_complete' AND NOT weighbridge.has_live_attempt(id) AS on_hold
 FROM public.data_uploads
 WHERE id = ANY (%s)
@@ -93,7 +93,7 @@ WHERE a.queue = 'uploads' AND a.outcome = 'released' AND a.error = %s
                               WHERE b.subject = t.upload AND b.outcome IN ('done', 'failed')), '-infinity')
 
 -- name: retry_upload
-SELECT weighbridge.retry_upload(%s, %s, %s, %s)
+SELECT weighbridge.retry_upload(%s, %s, %s, %s, %s)
 
 -- name: change_reading
 SELECT weighbridge.change_reading(%s, %s, %s)

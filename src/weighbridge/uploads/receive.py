@@ -290,6 +290,7 @@ async def _store(
         traceparent=traces.current(),
         preview=checked.preview,
         reading=checked.reading,
+        lane=checked.pipeline.lane(checked.client_id, checked.platform, checked.project_id),
     )
     received: UUID | Known
     queue_id = None

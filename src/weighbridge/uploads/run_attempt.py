@@ -44,7 +44,9 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
             await _settle(attempt, ctx, lambda tx: queue.release_staged(tx, lease))
             return
         with journal.timed("promote", attempt.upload.pipeline):
-            await promote(attempt, ctx)
+            if not await promote(attempt, ctx):
+                journal.waits_for_earlier_file(attempt.upload)
+                return
     except StopRequested:
         if await _settle(attempt, ctx, lambda tx: queue.release(tx, lease, queue.Release())):
             journal.job_released(attempt.upload)

@@ -4,6 +4,12 @@ FROM unnest(%(groups)s::text[], %(digests)s::bytea[]) AS g (group_key, digest)
 JOIN weighbridge.receipts r
   ON r.workspace_id = %(workspace)s AND r.target = %(target)s AND r.scope = %(scope)s AND r.group_key = g.group_key
 WHERE r.complete AND r.digest = g.digest
+  -- If an earlier file may still come, its promotion must see the rows of this one: they are staged.
+  AND NOT EXISTS (SELECT FROM public.data_uploads d
+                  JOIN public.data_uploads e ON e.workspace_id = d.workspace_id AND e.lane = d.lane
+                  WHERE d.id = %(upload)s AND e.position < d.position
+                    AND e.status IN ('pending', 'processing', 'staging_complete')
+                    AND (e.preview OR e.storage_status <> 'stored'))
 
 -- name: matching_groups
 -- Groups of staged rows whose content equals what was last applied. FOR SHARE: this must stay true until commit.

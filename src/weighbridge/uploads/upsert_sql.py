@@ -52,23 +52,28 @@ async def upsert(
     row = await fetch_one(
         tx,
         upsert_sql(pipeline, entity, batch.column_report.filled_of(entity.name), fresh=fresh),
-        {
-            "upload": batch.scope.upload_id,
-            "workspace": batch.scope.workspace_id,
-            "client_id": batch.scope.client_id,
-            "platform": batch.scope.platform,
-            "project_id": batch.scope.project_id,
-            "after": batch.after,
-            "upto": batch.upto,
-            "lost": list(batch.lost),
-            "skipped": batch.skipped,
-        },
+        batch_values(batch),
     )
     assert row is not None
     rows, inserted, updated = row
     if rows != batch.size:
         raise StagingLost(f"{rows} of {batch.size} staged rows of {entity.name} are there")
     return Changes(inserted, updated, rows - len(batch.skipped) - inserted - updated)
+
+
+def batch_values(batch: SeqRange) -> dict[str, object]:
+    """The parameters of a statement that writes the batch."""
+    return {
+        "upload": batch.scope.upload_id,
+        "workspace": batch.scope.workspace_id,
+        "client_id": batch.scope.client_id,
+        "platform": batch.scope.platform,
+        "project_id": batch.scope.project_id,
+        "after": batch.after,
+        "upto": batch.upto,
+        "lost": list(batch.lost),
+        "skipped": batch.skipped,
+    }
 
 
 async def missing(tx: Tx, entity: Entity, scope: Scope) -> set[UUID]:
@@ -222,6 +227,44 @@ def upsert_sql(
 
     `filled` are the columns that the file has; an existing row keeps its values in all others.
     """
+    parts = insert_parts(pipeline, entity)
+    conflict: sql.Composable = sql.SQL("")
+    if fresh:
+        pass
+    elif not updates(entity, filled):
+        conflict = sql.SQL("ON CONFLICT ({}) DO NOTHING").format(parts["key"])
+    else:
+        assignments = sql.SQL(", ").join(
+            [
+                *(
+                    sql.SQL("{} = {}").format(sql.Identifier(c), changed(entity, c))
+                    for c in writable_columns(entity, filled)
+                ),
+                sql.SQL(
+                    "upload_id = excluded.upload_id, line = excluded.line, updated_at = excluded.updated_at"
+                ),
+            ]
+        )
+        conflict = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(
+            parts["key"], assignments, differs(entity, filled)
+        )
+    composed = sql.SQL(
+        "WITH written AS ("
+        " INSERT INTO {target} AS t ({columns})"
+        " SELECT {sources} FROM {staged} s"
+        " WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s AND s.seq > %(after)s AND s.seq <= %(upto)s"
+        " AND s.seq <> ALL (%(skipped)s::int[])"
+        " ORDER BY s.seq {conflict}"
+        " RETURNING (xmax = 0) AS inserted)"
+        " SELECT (SELECT count(*) FROM {staged} s WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s"
+        " AND s.seq > %(after)s AND s.seq <= %(upto)s),"
+        " count(*) FILTER (WHERE inserted), count(*) FILTER (WHERE NOT inserted) FROM written"
+    ).format(**{name: parts[name] for name in ("target", "columns", "sources", "staged")}, conflict=conflict)
+    return composed.as_bytes(None)
+
+
+def insert_parts(pipeline: Pipeline, entity: Entity) -> dict[str, sql.Composable]:
+    """Parts of a statement that inserts staged rows: staged, target, its columns, their sources and its key."""
     staged = staging_table(pipeline, entity)
     target = sql.Identifier("public", entity.table)
     lead = ["workspace_id", *entity.scope]
@@ -244,46 +287,13 @@ def upsert_sql(
             return sql.SQL("(SELECT weighbridge.now())")
         return sql.SQL("s.{}").format(sql.Identifier(column))
 
-    key = sql.SQL(", ").join(map(sql.Identifier, [*lead, *entity.key]))
-    conflict: sql.Composable = sql.SQL("")
-    if fresh:
-        pass
-    elif not updates(entity, filled):
-        conflict = sql.SQL("ON CONFLICT ({}) DO NOTHING").format(key)
-    else:
-        assignments = sql.SQL(", ").join(
-            [
-                *(
-                    sql.SQL("{} = {}").format(sql.Identifier(c), changed(entity, c))
-                    for c in writable_columns(entity, filled)
-                ),
-                sql.SQL(
-                    "upload_id = excluded.upload_id, line = excluded.line, updated_at = excluded.updated_at"
-                ),
-            ]
-        )
-        conflict = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(
-            key, assignments, differs(entity, filled)
-        )
-    composed = sql.SQL(
-        "WITH written AS ("
-        " INSERT INTO {target} AS t ({columns})"
-        " SELECT {sources} FROM {staged} s"
-        " WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s AND s.seq > %(after)s AND s.seq <= %(upto)s"
-        " AND s.seq <> ALL (%(skipped)s::int[])"
-        " ORDER BY s.seq {conflict}"
-        " RETURNING (xmax = 0) AS inserted)"
-        " SELECT (SELECT count(*) FROM {staged} s WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s"
-        " AND s.seq > %(after)s AND s.seq <= %(upto)s),"
-        " count(*) FILTER (WHERE inserted), count(*) FILTER (WHERE NOT inserted) FROM written"
-    ).format(
-        target=target,
-        columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
-        sources=sql.SQL(", ").join(source(c) for c in columns),
-        staged=staged,
-        conflict=conflict,
-    )
-    return composed.as_bytes(None)
+    return {
+        "staged": staged,
+        "target": target,
+        "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
+        "sources": sql.SQL(", ").join(source(c) for c in columns),
+        "key": sql.SQL(", ").join(map(sql.Identifier, [*lead, *entity.key])),
+    }
 
 
 def writable_columns(entity: Entity, filled: frozenset[str] | None) -> list[str]:

@@ -77,6 +77,9 @@ class ChangesOut(BaseModel):
     inserted: int = 0
     updated: int = 0
     unchanged: int = 0
+    superseded: int = Field(
+        0, description="Rows that were not written, because a later file has written them."
+    )
     failed: int = 0
 
 

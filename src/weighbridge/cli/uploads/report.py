@@ -45,7 +45,7 @@ class FileResult:
 def changes(upload: Upload, entity: str) -> Changes:
     """What the upload did to one entity's table."""
     counts = upload.promoted.get(entity, {})
-    return Changes(*(int(counts.get(name, 0)) for name in ("inserted", "updated", "unchanged")))
+    return Changes(*(int(counts.get(name, 0)) for name in ("inserted", "updated", "unchanged", "superseded")))
 
 
 def as_json(outcome: FileResult, pipeline: Pipeline | None) -> dict[str, Any]:
@@ -67,6 +67,7 @@ def as_json(outcome: FileResult, pipeline: Pipeline | None) -> dict[str, Any]:
         "inserted": grain.inserted,
         "updated": grain.updated,
         "unchanged": grain.unchanged,
+        "superseded": grain.superseded,
         "bins": upload.bins.as_dict(),
         **{f"{table}_upserted": each.inserted + each.updated for table, each in written.items()},
         "affected_dates": [day.isoformat() for day in upload.affected_dates],
@@ -132,7 +133,7 @@ def preview_as_json(preview: Preview) -> dict[str, Any]:
         "duplicate": preview.duplicate,
         "rejected": preview.rejected,
         "reasons": [vars(reason) for reason in preview.reasons],
-        "entities": {entity: vars(each) for entity, each in preview.changes.items()},
+        "entities": {entity: each.as_dict() for entity, each in preview.changes.items()},
     }
 
 
