@@ -150,6 +150,8 @@ CREATE OR REPLACE FUNCTION weighbridge.claim_waiting_project(
     p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid
 ) RETURNS TABLE (project_key uuid, lease_token uuid)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    -- Other joins would read all projects, or all attempts.
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -187,7 +189,8 @@ BEGIN
             SELECT p.workspace_id, p.id, '-infinity' FROM projects p
             WHERE p.ungrouped AND NOT has_jobs(p.workspace_id, p.id)
         ) turn
-        JOIN projects p ON p.workspace_id = turn.workspace_id AND p.id = turn.project_id
+        CROSS JOIN LATERAL (
+            SELECT * FROM projects o WHERE o.workspace_id = turn.workspace_id AND o.id = turn.project_id OFFSET 0) p
         WHERE p.run_after <= v_now AND (p_only IS NULL OR p.key = p_only)
           AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'projects' AND a.subject = p.key AND a.closed_at IS NULL)
         ORDER BY turn.since, p.key

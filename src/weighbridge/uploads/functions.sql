@@ -961,6 +961,8 @@ REVOKE ALL ON FUNCTION weighbridge.release_batch(uuid, text) FROM PUBLIC;
 -- earlier run of the same upload are replaced.
 CREATE OR REPLACE FUNCTION weighbridge.mark_fixed(p_upload uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    -- The planner cannot know how long a chain of links is: other joins would read the links of all workspaces.
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
     AS $$
 BEGIN
     -- A retry of an original removes its rejections: one of the two transactions waits for the other.
@@ -1000,6 +1002,7 @@ REVOKE ALL ON FUNCTION weighbridge.mark_fixed(uuid) FROM PUBLIC;
 -- rejections get the marks that the old ones had. An upload without links costs two index look-ups.
 CREATE OR REPLACE FUNCTION weighbridge.mark_fixed_at_end() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
     AS $$
 BEGIN
     IF NEW.status <> 'staging_complete' AND EXISTS (SELECT FROM upload_fixes f WHERE f.upload_id = NEW.id) THEN
