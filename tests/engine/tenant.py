@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
 import httpx
@@ -19,7 +19,6 @@ from tests.engine.conftest import HEADER as META
 from tests.engine.conftest import meta_line
 from tests.judgments.conftest import case, judgments
 from tests.projects.conftest import keyword_file
-from weighbridge import service_figures
 from weighbridge.access import keys
 from weighbridge.app import App, open_app
 from weighbridge.console import create
@@ -68,24 +67,18 @@ class Tenant:
     workspace: UUID = field(default_factory=uuid4)
     site: UUID | None = None
 
-    @property
-    def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """All kinds of work, in an order in which each finds what it needs."""
-        return {
-            "ads": self.ads,
-            "previews": self.previews,
-            "rejects": self.rejects,
-            "keywords": self.keywords,
-            "judgments": self.judgments,
-            "conversions": self.conversions,
-            "storage": self.storage,
-            "chores": self.chores,
-            "pages": self.pages,
-        }
+    # All kinds of work, in an order in which each finds what it needs.
+    WORK: ClassVar = (
+        "ads", "previews", "rejects", "keywords", "judgments", "conversions", "storage", "chores", "pages",
+    )  # fmt: skip
+
+    async def do(self, name: str) -> None:
+        work: Callable[[], Awaitable[None]] = getattr(self, name)
+        await work()
 
     async def do_everything(self) -> None:
-        for each in self.work.values():
-            await each()
+        for name in self.WORK:
+            await self.do(name)
 
     async def send(self, content: bytes, **said: Any) -> Received:
         async def chunks() -> AsyncIterator[bytes]:
@@ -180,7 +173,7 @@ class Tenant:
             for n in range(self.rows)
         ]
         await self.load(judgments(*rows).encode(), **said)
-        await self.load(judgments(*rows[1:], case("CV-X", plaintiff_name="Jo")).encode(), **said)
+        await self.load(judgments(*rows[1:], case("CV-9999", plaintiff_name="Jo")).encode(), **said)
 
     async def conversions(self) -> None:
         ctx = self.app.ctx
@@ -212,8 +205,9 @@ class Tenant:
         async with self.app.db.tx() as tx:
             statuses = await (
                 await tx.execute(
-                    "SELECT status, count(*) FROM offline_conversion_queue WHERE workspace_id = %s GROUP BY 1",
-                    (self.workspace,),
+                    "SELECT q.status, count(*) FROM sales s JOIN offline_conversion_queue q ON q.sale_id = s.id"
+                    " WHERE s.workspace_id = %s AND s.client_id = %s GROUP BY 1",
+                    (self.workspace, site),
                 )
             ).fetchall()
         assert statuses == [("COMPLETED", self.rows + 2)]
@@ -270,8 +264,6 @@ class Tenant:
         async with self.app.db.tx(roles.TENANT, self.workspace) as tx:
             shown = await live.under_way(tx, self.workspace, 50)
             await live.progress_of(tx, [*shown, UUID(one)])
-        async with self.app.db.tx() as tx:
-            await service_figures.of_service(tx)
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[httpx.AsyncClient]:

@@ -117,9 +117,11 @@ WITH calls AS MATERIALIZED ( -- from the index of PROCESSING rows, of which ther
       AND (%(after_site)s::uuid IS NULL
            OR (s.id, k.provider_key) > (%(after_site)s::uuid, %(after_provider)s::text))
       AND (k.provider_key = ANY (s.providers)
-           OR EXISTS (SELECT FROM public.provider_credentials c WHERE (c.site_id, c.provider_key) = (s.id, k.provider_key))
+           OR (SELECT true FROM public.provider_credentials c
+               WHERE (c.site_id, c.provider_key) = (s.id, k.provider_key)) IS NOT NULL
            OR EXISTS (SELECT FROM calls x WHERE (x.site_id, x.provider_key) = (s.id, k.provider_key))
-           OR EXISTS (SELECT FROM public.provider_upload_metrics m WHERE (m.site_id, m.provider_key) = (s.id, k.provider_key))
+           OR (SELECT true FROM public.provider_upload_metrics m
+               WHERE (m.site_id, m.provider_key) = (s.id, k.provider_key)) IS NOT NULL
            OR (SELECT true FROM public.offline_conversion_queue q
                WHERE q.site_id = s.id AND q.provider_key = k.provider_key AND q.status IN ('QUEUED', 'RETRY')
                ORDER BY q.due_at LIMIT 1) IS NOT NULL)
@@ -133,9 +135,12 @@ SELECT g.site_id, g.site_name, g.provider_key, g.in_use, g.paused_until, coalesc
        coalesce(m.failed_total, 0) AS failed_total, coalesce(m.retry_total, 0) AS retry_total
 FROM chosen g
 LEFT JOIN calls a USING (site_id, provider_key)
-LEFT JOIN public.provider_health_state h USING (site_id, provider_key)
-LEFT JOIN public.provider_credentials c USING (site_id, provider_key)
-LEFT JOIN public.provider_upload_metrics m USING (site_id, provider_key)
+LEFT JOIN LATERAL (SELECT * FROM public.provider_health_state h
+                   WHERE h.site_id = g.site_id AND h.provider_key = g.provider_key OFFSET 0) h ON true
+LEFT JOIN LATERAL (SELECT * FROM public.provider_credentials c
+                   WHERE c.site_id = g.site_id AND c.provider_key = g.provider_key OFFSET 0) c ON true
+LEFT JOIN LATERAL (SELECT * FROM public.provider_upload_metrics m
+                   WHERE m.site_id = g.site_id AND m.provider_key = g.provider_key OFFSET 0) m ON true
 CROSS JOIN LATERAL (SELECT count(*) AS waiting FROM (
     SELECT FROM public.offline_conversion_queue q WHERE q.site_id = g.site_id AND q.provider_key = g.provider_key
       AND q.status IN ('QUEUED', 'RETRY') ORDER BY q.due_at LIMIT %(most)s) x) w

@@ -374,7 +374,7 @@ CREATE OR REPLACE FUNCTION weighbridge.add_provider_metrics(
                coalesce(sum(c.failed), 0), coalesce(sum(c.retry), 0)
         FROM unnest(p_sites, p_providers, p_attempts, p_completed, p_failed, p_retry)
              AS c (site_id, provider_key, attempts, completed, failed, retry)
-        JOIN public.sites s ON s.id = c.site_id
+        CROSS JOIN LATERAL (SELECT t.id, t.workspace_id FROM public.sites t WHERE t.id = c.site_id OFFSET 0) s -- not all sites
         GROUP BY 1, 2, 3 ORDER BY 1, 2
         ON CONFLICT (site_id, provider_key) DO UPDATE
         SET attempts_total = m.attempts_total + excluded.attempts_total,

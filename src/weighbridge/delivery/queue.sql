@@ -1,4 +1,5 @@
 -- name: groups
+-- OFFSET 0: a lookup for each group. Other joins would read those of all sites.
 SELECT g.site_id, g.provider_key, g.queued_count, g.min_next_retry_at, g.min_created_at,
        coalesce(h.state, 'CLOSED') AS state,
        coalesce(h.next_probe_at <= weighbridge.now(), false) AS probe_due,
@@ -6,10 +7,12 @@ SELECT g.site_id, g.provider_key, g.queued_count, g.min_next_retry_at, g.min_cre
        c.key_id, c.refused_at IS NOT NULL AS refused,
        g.provider_key <> ALL (s.providers) AS unused
 FROM weighbridge.delivery_groups(%s) g
-JOIN public.sites s ON s.id = g.site_id
-LEFT JOIN public.provider_health_state h USING (site_id, provider_key)
-LEFT JOIN public.provider_credentials c USING (site_id, provider_key)
-LEFT JOIN weighbridge.providers k USING (provider_key)
+CROSS JOIN LATERAL (SELECT * FROM public.sites s WHERE s.id = g.site_id OFFSET 0) s
+LEFT JOIN LATERAL (SELECT * FROM public.provider_health_state h
+                   WHERE h.site_id = g.site_id AND h.provider_key = g.provider_key OFFSET 0) h ON true
+LEFT JOIN LATERAL (SELECT * FROM public.provider_credentials c
+                   WHERE c.site_id = g.site_id AND c.provider_key = g.provider_key OFFSET 0) c ON true
+LEFT JOIN weighbridge.providers k ON k.provider_key = g.provider_key
 
 -- name: claim_conversions
 SELECT * FROM weighbridge.claim_conversions(%s, %s, %s, %s, %s, %s)

@@ -23,6 +23,10 @@ from weighbridge.postgres.errors import translated
 Tx = AsyncConnection[TupleRow]
 
 FRESH = 0.5  # seconds for which a used connection is not checked again
+# Every statement on a table of many workspaces has an index. Without statistics, or with old ones, the planner may take
+# the table for a small one and read all of it, and foreign keys keep such a plan while the connection lasts. Before
+# version 18, a table that has no index seems so expensive that the statement would be compiled.
+_ALONG_INDEXES: LiteralString = "set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
 IDLE_SECONDS = 20  # after this time, the pool closes one connection that was not needed
 POOL_SECONDS = 10  # to get a connection; longer than a new one takes that cannot be opened
 CLOSE_SECONDS = 2.0  # for connections that are being opened while the pool is closed
@@ -163,7 +167,8 @@ class Database:
         async with self._begin() as tx:
             if role is not None or workspace_id is not None:
                 await tx.execute(
-                    "SELECT set_config('role', %s, true), set_config('weighbridge.workspace_id', %s, true)",
+                    "SELECT set_config('role', %s, true), set_config('weighbridge.workspace_id', %s, true),"
+                    f" {_ALONG_INDEXES}",
                     (role or "none", str(workspace_id or "")),
                 )
             yield tx
@@ -184,7 +189,7 @@ class Database:
                 # A server that waits for its standbys does so here too.
                 " WHEN NOT %s THEN 'off' WHEN current_setting('synchronous_commit') = 'off' THEN 'on'"
                 " ELSE current_setting('synchronous_commit') END, true),"
-                " set_config('role', %s, true)",
+                f" set_config('role', %s, true), {_ALONG_INDEXES}",
                 (
                     f"weighbridge {lease.token}",
                     lease.token,

@@ -152,6 +152,8 @@ CREATE OR REPLACE FUNCTION weighbridge.claim_waiting_project(
     p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid, p_skip uuid[] DEFAULT '{}'
 ) RETURNS TABLE (project_key uuid, lease_token uuid)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    -- Other joins would read all projects, or all attempts.
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -189,7 +191,8 @@ BEGIN
             SELECT p.workspace_id, p.id, '-infinity' FROM public.projects p
             WHERE p.ungrouped AND NOT has_jobs(p.workspace_id, p.id)
         ) turn
-        JOIN public.projects p ON p.workspace_id = turn.workspace_id AND p.id = turn.project_id
+        CROSS JOIN LATERAL (
+            SELECT * FROM public.projects o WHERE o.workspace_id = turn.workspace_id AND o.id = turn.project_id OFFSET 0) p
         LEFT JOIN running_work() r ON r.workspace_id = p.workspace_id
         WHERE p.run_after <= v_now AND (p_only IS NULL OR p.key = p_only) AND p.workspace_id <> ALL (p_skip)
           AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'projects' AND a.subject = p.key AND a.closed_at IS NULL)

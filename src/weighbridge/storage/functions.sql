@@ -470,7 +470,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.count_blob(uuid, bigint, text, uuid) TO we
 
 -- The blob of an upload could not be counted; in the transaction that records the upload.
 CREATE OR REPLACE FUNCTION weighbridge.note_uncounted(p_upload uuid, p_user uuid, p_bytes bigint, p_grant uuid) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
         INSERT INTO uncounted_blobs (upload_id, workspace_id, user_id, bytes, reservation)
         VALUES (p_upload, acting_workspace(), p_user, p_bytes, p_grant) ON CONFLICT DO NOTHING
@@ -482,11 +482,11 @@ GRANT EXECUTE ON FUNCTION weighbridge.note_uncounted(uuid, uuid, bigint, uuid) T
 -- again, and one of the errors. An upload whose blob was removed meanwhile has nothing to count.
 CREATE OR REPLACE FUNCTION weighbridge.count_uncounted(p_limit int)
     RETURNS TABLE (counted bigint, failed bigint, error text)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_blob uncounted_blobs;
-    v_upload data_uploads;
+    v_upload public.data_uploads;
 BEGIN
     counted := 0;
     failed := 0;
@@ -494,7 +494,7 @@ BEGIN
         SELECT * FROM uncounted_blobs u ORDER BY u.since, u.upload_id LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
         -- FOR SHARE: its blob is not removed before it is counted.
-        SELECT * INTO v_upload FROM data_uploads d WHERE d.id = v_blob.upload_id FOR SHARE;
+        SELECT * INTO v_upload FROM public.data_uploads d WHERE d.id = v_blob.upload_id FOR SHARE;
         BEGIN
             IF v_upload.storage_status = 'stored' THEN
                 PERFORM set_config('weighbridge.workspace_id', v_blob.workspace_id::text, true);

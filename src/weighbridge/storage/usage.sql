@@ -42,11 +42,17 @@ UNION SELECT workspace_id FROM public.data_uploads WHERE storage_status = 'store
 
 -- name: expired_blobs
 -- One upload for each blob that may be old enough, and for each whose removal has begun and not ended.
+-- Two branches, so that each has its own index.
 SELECT DISTINCT ON (d.workspace_id, weighbridge.blob_key(d.file_url)) d.workspace_id, d.id
-FROM public.data_uploads d
-WHERE d.file_url IS NOT NULL AND d.status IN ('completed', 'partial', 'failed')
-  AND (d.storage_status = 'stored' AND d.finished_at < weighbridge.now() - make_interval(days => %s)
-       OR d.storage_status = 'removed' AND d.blob_removed_at IS NULL)
+FROM (
+    SELECT o.workspace_id, o.id, o.file_url FROM public.data_uploads o
+    WHERE o.storage_status = 'stored' AND o.status IN ('completed', 'partial', 'failed')
+      AND o.finished_at AT TIME ZONE 'UTC' < (SELECT (weighbridge.now() - make_interval(days => %s)) AT TIME ZONE 'UTC')
+    UNION ALL
+    SELECT o.workspace_id, o.id, o.file_url FROM public.data_uploads o
+    WHERE o.storage_status = 'removed' AND o.blob_removed_at IS NULL AND o.status IN ('completed', 'partial', 'failed')
+) d
+WHERE d.file_url IS NOT NULL
 ORDER BY d.workspace_id, weighbridge.blob_key(d.file_url)
 
 -- name: retire_blob

@@ -765,7 +765,7 @@ REVOKE ALL ON FUNCTION weighbridge.void_receipts() FROM PUBLIC;
 
 -- Voids the receipts that some workspaces have for a production table.
 CREATE OR REPLACE FUNCTION weighbridge.void_receipts_of(p_target text, p_workspaces uuid[]) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     SET enable_seqscan = off -- statistics may not know a new workspace
     AS $$ DELETE FROM receipts r WHERE r.workspace_id = ANY (p_workspaces) AND r.target = p_target $$;
 REVOKE ALL ON FUNCTION weighbridge.void_receipts_of(text, uuid[]) FROM PUBLIC;
@@ -1071,6 +1071,8 @@ REVOKE ALL ON FUNCTION weighbridge.release_batch(uuid, text) FROM PUBLIC;
 -- earlier run of the same upload are replaced.
 CREATE OR REPLACE FUNCTION weighbridge.mark_fixed(p_upload uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    -- The planner cannot know how long a chain of links is: other joins would read the links of all workspaces.
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
     AS $$
 BEGIN
     -- A retry of an original removes its rejections: one of the two transactions waits for the other.
@@ -1110,6 +1112,7 @@ REVOKE ALL ON FUNCTION weighbridge.mark_fixed(uuid) FROM PUBLIC;
 -- rejections get the marks that the old ones had. An upload without links costs two index look-ups.
 CREATE OR REPLACE FUNCTION weighbridge.mark_fixed_at_end() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
     AS $$
 BEGIN
     IF NEW.status <> 'staging_complete' AND EXISTS (SELECT FROM upload_fixes f WHERE f.upload_id = NEW.id) THEN

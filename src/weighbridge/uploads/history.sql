@@ -55,7 +55,8 @@ SELECT at, what, detail FROM (
     UNION ALL
     SELECT coalesce(v.delivered_at, v.gave_up_at), CASE WHEN v.delivered_at IS NULL THEN 'not delivered' ELSE 'delivered' END,
            concat_ws(': ', v.consumer, v.last_error), 6
-    FROM weighbridge.event_deliveries v JOIN weighbridge.events e ON e.id = v.event_id
+    FROM weighbridge.events e
+    CROSS JOIN LATERAL (SELECT * FROM weighbridge.event_deliveries v WHERE v.event_id = e.id OFFSET 0) v
     WHERE e.upload_id = %(upload)s AND coalesce(v.delivered_at, v.gave_up_at) IS NOT NULL
 ) AS moments
 ORDER BY at, rank

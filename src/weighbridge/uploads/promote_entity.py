@@ -59,6 +59,7 @@ class PromotionWriter:
         )  # seqs of rows that later files have as well, of one entity
         self.fresh = True  # the next rows are probably new
         self.gaps = Gaps(pipeline)
+        self.planned: set[tuple[str, int]] = set()  # entity and connection: see `_plan_anew`
         self.refused: list[tuple[int, str]] = []  # line and code of records that this attempt could not write
 
     async def write(self, entity: Entity) -> None:
@@ -148,6 +149,7 @@ class PromotionWriter:
                 await uploads_unchanged.touch(
                     tx, self.pipeline, batch, incomplete=bool(batch.lost or batch.skipped or self.later)
                 )
+            await self._plan_anew(tx, entity)
             counts = self.counts
             if batch.lost:
                 await self._note_lost(tx, entity, batch)
@@ -173,6 +175,17 @@ class PromotionWriter:
         last = self.attempt.upload.staged.get(entity.name, batch.upto)
         fresh = self.fresh and await self.gaps.search(tx, entity, batch, last)
         return await upsert_sql.upsert(tx, self.pipeline, entity, batch, fresh=fresh)
+
+    async def _plan_anew(self, tx: Tx, entity: Entity) -> None:
+        """Before many rows with foreign keys: a connection keeps the plans of their checks, perhaps of empty parents.
+
+        Each check would then read all parents of the workspace. Now the parents are there, and the planner sees them.
+        """
+        rows = self.attempt.upload.staged.get(entity.name, 0)
+        connection = (entity.name, tx.info.backend_pid)
+        if entity.refs and rows > self.ctx.limits.batch_rows and connection not in self.planned:
+            await tx.execute("DISCARD PLANS")
+            self.planned.add(connection)
 
     async def _split(self, entity: Entity, batch: SeqRange, fault: RowFault) -> None:
         if batch.size == 1:

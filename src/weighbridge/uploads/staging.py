@@ -51,6 +51,7 @@ async def add_rejected_rows(tx: Tx, scope: Scope, batches: Sequence[Any]) -> Non
 
 async def expired(tx: Tx, days: int, pipelines: Sequence[Pipeline]) -> list[UUID]:
     """Finished uploads of these pipelines whose staged rows are past their retention period."""
+    await tx.execute("SET LOCAL enable_seqscan = off")  # both branches have an index
     rows = await fetch_all(
         tx,
         _SQL["expired_staging"],

@@ -6,10 +6,11 @@ FROM jsonb_to_recordset(%s)
     AS r (row_index int, line int, column_name text, code text, message text, raw text[], more text[])
 
 -- name: expired_staging
--- Finished uploads whose staged rows are old, whether complete or left by a failure.
+-- Finished uploads whose staged rows are old, whether complete or left by a failure. IS TRUE: not by the index of all
+-- finished uploads.
 SELECT id FROM public.data_uploads
-WHERE staged_at < weighbridge.now() - make_interval(days => %(days)s)
-  AND status IN ('completed', 'partial', 'failed') AND pipeline = ANY (%(pipelines)s)
+WHERE staged_at < (SELECT weighbridge.now() - make_interval(days => %(days)s))
+  AND (status IN ('completed', 'partial', 'failed')) IS TRUE AND pipeline = ANY (%(pipelines)s)
 UNION ALL
 SELECT id FROM public.data_uploads
 WHERE staged_at IS NULL AND staged <> '{}' AND finished_at < weighbridge.now() - make_interval(days => %(days)s)

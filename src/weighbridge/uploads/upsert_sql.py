@@ -78,12 +78,17 @@ def batch_values(batch: SeqRange) -> dict[str, object]:
 
 async def missing(tx: Tx, entity: Entity, scope: Scope) -> set[UUID]:
     """Ids that staging_id_resolution has for an entity's rows but that production does not have."""
+    # One look into the primary key per id. As a join, and by statistics that do not know the workspace, the planner
+    # would expect one row of it, and compare each id with all of its rows. Never prepared: an old plan may be of a time
+    # when the table was empty.
     query = sql.SQL(
         "SELECT r.production_id FROM public.staging_id_resolution r"
-        " WHERE r.upload_id = %s AND r.entity_type = %s AND NOT EXISTS"
-        " (SELECT FROM {} t WHERE t.workspace_id = %s AND t.id = r.production_id)"
+        " LEFT JOIN LATERAL (SELECT t.id FROM {} t WHERE t.workspace_id = r.workspace_id AND t.id = r.production_id"
+        " LIMIT 1) t ON true"
+        " WHERE r.upload_id = %s AND r.entity_type = %s AND r.workspace_id = %s AND t.id IS NULL"
     ).format(sql.Identifier("public", entity.table))
-    rows = await (await tx.execute(query, (scope.upload_id, entity.name, scope.workspace_id))).fetchall()
+    params = (scope.upload_id, entity.name, scope.workspace_id)
+    rows = await (await tx.execute(query, params, prepare=False)).fetchall()
     return {row[0] for row in rows}
 
 
@@ -109,6 +114,10 @@ async def overwriting(
     By seq, with the upload of the original file. Its staged rows show which rows it loaded; after their retention
     period, the rows that it was the last to change.
     """
+    # The planner cannot know how long a chain of links is: other joins would read the rows of all workspaces.
+    await tx.execute(
+        "SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)"
+    )
     entity = pipeline.grain
     no_scope = tuple(name for name in entity.scope if scope.value(name) is None)
     values = {
