@@ -77,7 +77,10 @@ class Leases:
             try:
                 if connection is None or connection.closed:
                     connection = psycopg.connect(
-                        self._url, autocommit=True, application_name="weighbridge heartbeat"
+                        self._url,
+                        autocommit=True,
+                        application_name="weighbridge heartbeat",
+                        prepare_threshold=None,  # PgBouncer may execute each beat in another session
                     )
                 self._renew(connection, tokens)
             except psycopg.Error as error:

@@ -37,6 +37,7 @@ class Lease:
 
 class _Connection(AsyncConnection[TupleRow]):
     used = 0.0  # `monotonic` time at the end of its last transaction
+    shared = False  # by PgBouncer: the next transaction may be in another session of the server
 
 
 class _Pool(AsyncConnectionPool[_Connection]):
@@ -56,6 +57,18 @@ async def _check(connection: _Connection) -> None:
         await AsyncConnectionPool.check_connection(connection)
 
 
+async def _configure(connection: _Connection) -> None:
+    """Find out whether PgBouncer is in between: it reports another process than the server does.
+
+    Then no statement is prepared, as it may be executed in another session.
+    """
+    async with connection.transaction():
+        row = await (await connection.execute("SELECT pg_backend_pid()", prepare=False)).fetchone()
+    if row is not None and row[0] != connection.info.backend_pid:
+        connection.shared = True
+        connection.prepare_threshold = None
+
+
 class Database:
     """A pool, and the three kinds of transactions."""
 
@@ -63,6 +76,7 @@ class Database:
         self.url = url
         # A worker that freezes inside a transaction must not keep its locks.
         options = f"-c idle_in_transaction_session_timeout=60s -c statement_timeout={statement_timeout_ms}"
+        self._statement_timeout = f"{statement_timeout_ms}ms"
         self._turns: asyncio.Lock | None = None
         self._in_turns: Database | None = None
         self._pool = _Pool(
@@ -74,6 +88,7 @@ class Database:
             max_idle=IDLE_SECONDS,
             kwargs={"options": options, "application_name": "weighbridge"},
             check=_check,
+            configure=_configure,
             connection_class=_Connection,
         )
 
@@ -142,6 +157,12 @@ class Database:
                     self._pool.connection() as connection,
                     connection.transaction(),
                 ):
+                    if connection.shared:  # PgBouncer ignores the options of the connection
+                        await connection.execute(
+                            "SELECT set_config('idle_in_transaction_session_timeout', '60s', true),"
+                            " set_config('statement_timeout', %s, true)",
+                            (self._statement_timeout,),
+                        )
                     yield connection
                     connection.used = monotonic()
             except PoolTimeout as error:

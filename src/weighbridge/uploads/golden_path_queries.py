@@ -22,6 +22,7 @@ _SQL = load(__name__)
 _DELETE = (
     "events",
     "alerts",
+    "turns",
     "audit",
     "receipts",
     "judgments",
