@@ -22,6 +22,7 @@ quick: install ## the tests of the inner loop: no browser, no killed processes
 
 test: install ## run the whole test suite (make test ARGS="-k lease -n 0")
 	@$(BIN)/python -m tests.console.chromium
+	@$(BIN)/python -m tests.engine.pgbouncer
 	@$(BIN)/python -m pytest --durations=15 $(ARGS)
 
 soak: install ## kill tests at every commit, and long property tests; half an hour or more

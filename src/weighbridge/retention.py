@@ -15,7 +15,7 @@ from weighbridge.postgres.transactions import Database, Tx, fetch_one
 
 _SQL = load(__name__)
 
-EVERY = timedelta(hours=20)  # a kind is looked through at most this often, by one of all processes
+EVERY = timedelta(hours=20)  # at most this often, by one of all processes
 PAGES = 128  # of a table in one transaction: a megabyte
 
 
@@ -49,24 +49,27 @@ def kinds(limits: Limits) -> tuple[Kind, ...]:
 async def expire(db: Database, limits: Limits, *, at_once: bool = False) -> dict[str, int]:
     """Remove old records, one megabyte of a table per transaction. Returns how many, by kind.
 
-    A kind that another process has looked through today is skipped, unless `at_once`.
+    Does nothing if a process did it today, unless `at_once`.
     """
-    removed = {}
-    for kind in kinds(limits):
+    async with db.tx() as tx:
+        if not await _begin(tx, timedelta(0) if at_once else EVERY):
+            return {}
+    return {kind.name: await _expire(db, kind) for kind in kinds(limits)}
+
+
+async def _begin(tx: Tx, every: timedelta) -> bool:
+    """Whether this process is to look for old records now; no other does until `every` has passed."""
+    return await fetch_one(tx, _SQL["begin_run"], (every,)) is not None
+
+
+async def _expire(db: Database, kind: Kind) -> int:
+    async with db.tx() as tx:
+        pages = await _pages(tx, kind)
+    removed = 0
+    for first in range(0, pages, PAGES):
         async with db.tx() as tx:
-            if not await _begin(tx, kind, timedelta(0) if at_once else EVERY):
-                continue
-            pages = await _pages(tx, kind)
-        removed[kind.name] = 0
-        for first in range(0, pages, PAGES):
-            async with db.tx() as tx:
-                removed[kind.name] += await _remove(tx, kind, first)
+            removed += await _remove(tx, kind, first)
     return removed
-
-
-async def _begin(tx: Tx, kind: Kind, every: timedelta) -> bool:
-    """Whether this process is to look through the records now; no other does until `every` has passed."""
-    return await fetch_one(tx, _SQL["begin_run"], {"kind": kind.name, "every": every}) is not None
 
 
 async def _pages(tx: Tx, kind: Kind) -> int:

@@ -3,9 +3,7 @@
 -- read for this once a day.
 
 -- name: begin_run
-INSERT INTO weighbridge.retention_runs AS r (kind, ran_at) VALUES (%(kind)s, weighbridge.now())
-ON CONFLICT (kind) DO UPDATE SET ran_at = excluded.ran_at WHERE r.ran_at < excluded.ran_at - %(every)s
-RETURNING r.kind
+UPDATE weighbridge.retention_run SET ran_at = weighbridge.now() WHERE ran_at <= weighbridge.now() - %s RETURNING ran_at
 
 -- name: count_pages
 SELECT pg_relation_size(%s::regclass) / current_setting('block_size')::bigint

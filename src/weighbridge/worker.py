@@ -100,8 +100,11 @@ class Worker:
         rows = await clean(self._chores)
         files = await asyncio.to_thread(sweep, self._ctx.scratch)
         blobs = await retain(self._chores)
-        records = sum((await retention.expire(self._chores.db, self._chores.limits)).values())
+        records = await self._remove_history() if self._options.removes_history else 0
         log.info("staging.cleaned", rows=rows, scratch_files=files, blobs=blobs, records=records)
+
+    async def _remove_history(self) -> int:
+        return sum((await retention.expire(self._chores.db, self._chores.limits)).values())
 
 
 async def store_waiting_files(ctx: Context, options: WorkerOptions, stop: asyncio.Event) -> None:

@@ -188,7 +188,7 @@ def test_a_broken_database_object_is_found_and_repaired_with_the_printed_fix(
          "The database lacks the current SQL functions.", "weighbridge db migrate"),
         ("DELETE FROM weighbridge.pipelines WHERE name = 'ads'", "tables", "failed",
          "The database lacks the tables of ads.", "weighbridge db migrate"),
-        ("INSERT INTO weighbridge.retention_runs VALUES ('audit_log', now() - interval '5 days')", "growth", "warning",
+        ("UPDATE weighbridge.retention_run SET ran_at = now() - interval '5 days'", "growth", "warning",
          "Old records were last removed 5 days ago.", "weighbridge clean"),
     ],
 )  # fmt: skip

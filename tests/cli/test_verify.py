@@ -240,7 +240,8 @@ def test_a_run_that_fails_leaves_no_alert_behind(main: Command, query: Query, ho
     query("ALTER TABLE judgments DROP COLUMN county")
     query("CREATE TABLE told AS TABLE weighbridge.alerts")
     query(
-        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO told SELECT NEW.*; RETURN NEW;"
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN INSERT INTO public.told SELECT NEW.*; RETURN NEW;"
         " END $$; CREATE TRIGGER note AFTER INSERT ON weighbridge.alerts FOR EACH ROW EXECUTE FUNCTION note()"
     )
     done = main(*VERIFY, "dev")

@@ -15,7 +15,6 @@ from weighbridge import retention
 from weighbridge.delivery.context import Context
 from weighbridge.engine.announce import announce
 from weighbridge.engine.options import WorkerOptions
-from weighbridge.model.limits import Limits
 
 LEASE = WorkerOptions().lease
 
@@ -85,12 +84,12 @@ async def test_a_transaction_looks_through_one_megabyte(ctx: Context, query: Any
     before = query("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int")[0][0]
     assert (await retention.expire(ctx.db, ctx.limits))["audit_log"] == 3000
     after = query("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int")[0][0]
-    assert after - before >= 3 + len(retention.kinds(Limits()))  # each of them wrote
+    assert after - before > 3
 
 
 async def test_one_of_many_processes_removes_records_once_a_day(ctx: Context, query: Any, clock: Any) -> None:
     runs = await asyncio.gather(*(retention.expire(ctx.db, ctx.limits) for _ in range(4)))
-    assert sum("audit_log" in each for each in runs) == 1
+    assert sum(each != {} for each in runs) == 1
     clock.forward(days=1)
     assert "audit_log" in await retention.expire(ctx.db, ctx.limits)
 

@@ -322,7 +322,7 @@ async def test_weighbridge_clean_prints_how_many_were_removed(
     clock.forward(days=8)
     cleaned = await asyncio.to_thread(weighbridge, "clean", WEIGHBRIDGE_BLOB_DAYS="7")
     assert cleaned.code == 0
-    assert cleaned.out.endswith("staged rows, 0 scratch files, 1 stored files and 0 old records removed.\n")
+    assert cleaned.out.endswith("staged rows, 0 scratch files, 1 stored files and 1 old records removed.\n")
     again = await asyncio.to_thread(weighbridge, "clean", "--json", WEIGHBRIDGE_BLOB_DAYS="7")
     assert again.json["blobs"] == 0
 

@@ -7,6 +7,7 @@ import asyncio
 import structlog
 
 from weighbridge.engine.announce import announce_to, due
+from weighbridge.engine.chores import jittered
 from weighbridge.engine.context import Context
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.engine.outbox import EventDelivery
@@ -47,7 +48,7 @@ class Announcer:
     async def _wait(self, under_way: set[asyncio.Task[None]]) -> None:
         """Until work has ended, one of these deliveries ends, or the polling interval is over."""
         waking = asyncio.create_task(self._work_ended.wait())
-        pause = self._options.poll.total_seconds()
+        pause = jittered(self._options.poll)  # announcers that poll together need a connection each
         await asyncio.wait({waking, *under_way}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         waking.cancel()
 

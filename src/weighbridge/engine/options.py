@@ -30,6 +30,7 @@ class WorkerOptions:
     poll: timedelta = timedelta(seconds=2)
     max_crashes: int = MAX_CRASHES
     clean_every: timedelta = timedelta(hours=24)
+    removes_history: bool = True
     alert_dead_letters: int = 5
     alert_backlog: int = 100
     alert_storage_queue: int = 100

@@ -140,6 +140,7 @@ def connect_blocking(
 ) -> BlockingConnection:
     """A separate connection for a thread. Raises psycopg's own errors."""
     ours = parameters(url, name, options=options, connect_seconds=connect_seconds)
-    connection = BlockingConnection.connect(url, autocommit=True, **ours)
+    # Not prepared: PgBouncer may execute each statement in another session.
+    connection = BlockingConnection.connect(url, autocommit=True, prepare_threshold=None, **ours)
     connection.limit = limit
     return connection

@@ -62,11 +62,26 @@ class Timeouts:
     @property
     def options(self) -> str:
         """For the server. A wait for a lock must not use up the time of its statement."""
-        lock = min(self.lock, self.statement / 3) if self.statement else self.lock
+        return " ".join(f"-c {name}={value}" for name, value in self._settings.items())
+
+    @property
+    def in_transaction(self) -> tuple[LiteralString, tuple[str, ...]]:
+        """A statement with its parameters that does the same for one transaction."""
+        settings = self._settings
         return (
-            f"-c idle_in_transaction_session_timeout={_milliseconds(self.idle_in_transaction)}"
-            f" -c statement_timeout={_milliseconds(self.statement)} -c lock_timeout={_milliseconds(lock)}"
+            "SELECT set_config('idle_in_transaction_session_timeout', %s, true),"
+            " set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)",
+            tuple(str(each) for each in settings.values()),
         )
+
+    @property
+    def _settings(self) -> dict[str, int]:
+        lock = min(self.lock, self.statement / 3) if self.statement else self.lock
+        return {
+            "idle_in_transaction_session_timeout": _milliseconds(self.idle_in_transaction),
+            "statement_timeout": _milliseconds(self.statement),
+            "lock_timeout": _milliseconds(lock),
+        }
 
 
 def _milliseconds(seconds: float) -> int:
@@ -75,6 +90,7 @@ def _milliseconds(seconds: float) -> int:
 
 class _Connection(LimitedConnection):
     used = 0.0  # `monotonic` time at the end of its last transaction
+    shared = False  # by PgBouncer: the next transaction may be in another session of the server
 
 
 class _Pool(AsyncConnectionPool[_Connection]):
@@ -145,6 +161,13 @@ class Database:
 
     async def _configure(self, connection: _Connection) -> None:
         connection.limit = self._answer
+        # PgBouncer reports another process than the server does. Then no statement is prepared.
+        await connection.set_autocommit(True)
+        row = await (await connection.execute("SELECT pg_backend_pid()", prepare=False)).fetchone()
+        await connection.set_autocommit(False)
+        if row is not None and row[0] != connection.info.backend_pid:
+            connection.shared = True
+            connection.prepare_threshold = None
         # Named in each BEGIN: the default of the server, the database or the login may be another one.
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
 
@@ -207,6 +230,8 @@ class Database:
                 async with self._turns or nullcontext(), self._pool.connection() as connection:
                     connection.limit = self._answer  # the last transaction may have had another one
                     async with connection.transaction():
+                        if connection.shared:  # PgBouncer ignores the options of the connection
+                            await connection.execute(*self._timeouts.in_transaction)
                         yield connection
                         connection.used = monotonic()
             except PoolTimeout as error:

@@ -23,6 +23,7 @@ _SQL = load(__name__)
 _DELETE = (
     "events",
     "alerts",
+    "turns",
     "audit",
     "receipts",
     "judgments",

@@ -58,6 +58,9 @@ WHERE workspace_id = %(workspace)s OR alert_id = ANY (%(alerts)s)
 -- name: delete_alerts
 DELETE FROM weighbridge.alerts WHERE id = ANY (%(alerts)s)
 
+-- name: delete_turns
+DELETE FROM weighbridge.turns WHERE workspace_id = %(workspace)s
+
 -- name: delete_audit
 DELETE FROM weighbridge.audit_log WHERE workspace_id = %(workspace)s
 

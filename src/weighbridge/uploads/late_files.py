@@ -65,7 +65,7 @@ class LaterFiles:
 async def later_files(tx: Tx, upload: Upload) -> LaterFiles:
     files, groups = [], set()
     for id_, client, platform, project, report, confirmed in await fetch_all(
-        tx, _SQL["later_files"], (upload.id,)
+        tx, _SQL["later_uploads"], (upload.id,)
     ):
         scope = Scope(id_, upload.workspace_id, client, platform, project)
         files.append(LaterFile(scope, ColumnReport.of(report)))

@@ -1,2 +1,2 @@
--- name: later_files
+-- name: later_uploads
 SELECT id, client_id, platform, project_id, column_report, groups FROM weighbridge.later_uploads(%s)

@@ -102,8 +102,9 @@ async def _complete(app: App, batch: TestBatch) -> Step:
         if received.duplicate:
             return Step(name, f"recognised as a duplicate: {received.reason}")
         ctx = replace(app.ctx, pipelines={PIPELINE: app.ctx.pipelines[PIPELINE]})  # process no other files
+        options = replace(worker_options(app.settings), removes_history=False)
         async with asyncio.timeout(LOAD_TIMEOUT):
-            await run_until(ctx, worker_options(app.settings), [received.upload_id])
+            await run_until(ctx, options, [received.upload_id])
     except TimeoutError:
         return Step(name, f"not finished after {LOAD_TIMEOUT} s")
     except _FAILURES as error:
