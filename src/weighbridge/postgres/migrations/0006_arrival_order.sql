@@ -18,3 +18,4 @@ ALTER TABLE weighbridge.staging_groups ADD COLUMN skipped boolean NOT NULL DEFAU
 
 -- It returns something else now: the functions are applied after this.
 DROP FUNCTION IF EXISTS weighbridge.begin_promotion(uuid);
+GRANT USAGE ON SEQUENCE weighbridge.arrivals TO weighbridge_intake, weighbridge_promote;
