@@ -157,7 +157,7 @@ async def _begin(
     batches = await asyncio.to_thread(lambda: list(group_digests(checked, fingerprint(pipeline))))
     rows = [row for batch in batches for row in batch.to_pylist()]
     digests = {row["group_key"]: row["digest"] for row in rows}
-    async with ctx.db.fenced(attempt.lease, roles.PARSE) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PARSE, durable=False) as tx:
         resumed = await queue.begin_staging(tx, attempt.lease, whole)
         known = await unchanged_groups.known_groups(tx, pipeline, attempt.upload.scope, digests)
     ranges = [(row["first_seq"], row["last_seq"]) for row in rows if row["group_key"] in known]
