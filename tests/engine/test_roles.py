@@ -179,7 +179,13 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
             "finish_staging",
             "note_columns",
         },
-        "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
+        "weighbridge_promote": {
+            "fence",
+            "begin_promotion",
+            "later_uploads",
+            "advance_promotion",
+            "finish_upload",
+        },
         "weighbridge_announce": {"fence", "finish_event_delivery"},
         "weighbridge_clean": {
             "expire_staging",

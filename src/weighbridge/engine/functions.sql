@@ -287,6 +287,8 @@ CREATE OR REPLACE FUNCTION weighbridge.claim_event_deliveries(p_worker text, p_c
     RETURNS TABLE (lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures int, type text, payload jsonb,
                    workspace_id uuid, heard text[])
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    -- Other joins would read all events.
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
     AS $$
 #variable_conflict use_column
 DECLARE

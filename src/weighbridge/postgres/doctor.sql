@@ -146,7 +146,7 @@ ORDER BY pg_total_relation_size(c.oid) DESC, 1
 
 -- name: days_since_retention
 -- Days since old records were last looked for; NULL: never, as in a new installation.
-SELECT (extract(epoch FROM weighbridge.now() - nullif(ran_at, '-infinity')) / 86400)::int FROM weighbridge.retention_run
+SELECT (extract(epoch FROM weighbridge.now() - ran_at) / 86400)::int FROM weighbridge.retention_run
 
 -- name: database_time
 SELECT clock_timestamp()
