@@ -125,6 +125,7 @@ async def retry_upload(upload_id: UUID, key: Key, app: TheApp, body: RetryIn | N
         actor=f"key {key.id}",
         limited=True,
         reading=read_options(body.model_dump(), upload.reading),
+        newest=body.as_newest,
     )
     return RetryOut(upload_id=upload.id, status=Status(status))
 

@@ -206,6 +206,11 @@ class RetryIn(BaseModel):
     force_partial: bool = Field(
         False, description="Promote the valid rows even if too many rows are invalid."
     )
+    as_newest: bool = Field(
+        False,
+        description="Count the file as arrived now, so that its rows replace rows of later files. Otherwise those "
+        "stay as they are, and its rows count as superseded.",
+    )
     encoding: str | None = Field(None, description=ABOUT_RETRY["encoding"])
     delimiter: str | None = Field(None, description=ABOUT_RETRY["delimiter"])
     decimal: str | None = Field(None, description=ABOUT_RETRY["decimal"])

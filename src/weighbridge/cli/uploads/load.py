@@ -251,6 +251,8 @@ def show(app: App, outcomes: list[FileResult], pipeline_name: str, *, as_json: b
             for line in report.warning_lines(each.warnings):
                 text = f"{name}: {line}" if len(outcomes) > 1 else line
                 out().print(text, markup=False, soft_wrap=True)
+            if superseded := report.superseded(each.upload):
+                out().print(f"{name}: {superseded}", markup=False, soft_wrap=True)
             if each.upload.failed_rows:
                 out().print(f"Rejected rows of {name}: weighbridge uploads rejects {id_}", markup=False)
             if each.warnings:

@@ -144,6 +144,12 @@ def retry(
         bool,
         typer.Option("--force-partial", help="Promote the valid rows even if too many rows are invalid."),
     ] = False,
+    as_newest: Annotated[
+        bool,
+        typer.Option(
+            "--as-newest", help="Count the file as arrived now: its rows replace rows of later files."
+        ),
+    ] = False,
     encoding: ChangeEncoding = None,
     delimiter: ChangeDelimiter = None,
     decimal: ChangeDecimal = None,
@@ -154,6 +160,8 @@ def retry(
     """Retry a failed or partial upload: a worker parses the stored file again.
 
     Read options that are given replace the stored ones; the word detect removes a stored one.
+
+    The file keeps its place in the order of arrival: rows of later files stay as they are, unless --as-newest is given.
     """
     given = {
         "encoding": encoding,
@@ -174,13 +182,15 @@ def retry(
             force_partial=force_partial,
             actor="command line",
             reading=read_options(given, upload.reading),
+            newest=as_newest,
         )
 
     status = with_app(work)
     if as_json:
         print_json({"upload_id": upload_id, "status": status})
     else:
-        out().print(f"{upload_id}: status {status}.")
+        later = "It counts as arrived now." if as_newest else "Rows of later files stay as they are."
+        out().print(f"{upload_id}: status {status}. {later}", soft_wrap=True)
 
 
 @app.command()

@@ -77,7 +77,10 @@ def preview(
 
 @app.command()
 def promote(upload_id: UploadId, as_json: AsJson = False) -> None:
-    """Promote an upload that is on hold. A worker writes its rows."""
+    """Promote an upload that is on hold. A worker writes its rows.
+
+    It counts as arrived now: its rows replace rows of files that were loaded while it was on hold.
+    """
 
     async def work(app: App) -> None:
         from weighbridge.uploads.preview import promote_on_hold
@@ -88,7 +91,7 @@ def promote(upload_id: UploadId, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"upload_id": upload_id, "status": "staging_complete"})
     else:
-        out().print(f"{upload_id} is queued for promotion.")
+        out().print(f"{upload_id} is queued for promotion. It counts as arrived now.", soft_wrap=True)
 
 
 @app.command()

@@ -48,6 +48,14 @@ def changes(upload: Upload, entity: str) -> Changes:
     return Changes(*(int(counts.get(name, 0)) for name in ("inserted", "updated", "unchanged", "superseded")))
 
 
+def superseded(upload: Upload) -> str:
+    """A sentence about rows that were not written, because later files have written them; empty if there are none."""
+    rows = sum(int(counts.get("superseded", 0)) for counts in upload.promoted.values())
+    if not rows:
+        return ""
+    return f"{counted(rows, 'row')} not written: later files have the same rows. See weighbridge uploads show {upload.id}"
+
+
 def as_json(outcome: FileResult, pipeline: Pipeline | None) -> dict[str, Any]:
     """The object that `load --json` prints; its field names are a contract."""
     if outcome.refusal is not None:
