@@ -53,7 +53,7 @@ def superseded(upload: Upload) -> str:
     rows = sum(int(counts.get("superseded", 0)) for counts in upload.promoted.values())
     if not rows:
         return ""
-    return f"{counted(rows, 'row')} not written: later files have the same rows. See weighbridge uploads show {upload.id}"
+    return f"{counted(rows, 'row')} not written, as later files have them. See weighbridge uploads show {upload.id}"
 
 
 def as_json(outcome: FileResult, pipeline: Pipeline | None) -> dict[str, Any]:
