@@ -77,6 +77,11 @@ class Worker:
         return self._process.exitcode
 
     @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
     def frozen(self) -> bool:
         return (
             self._process.is_alive() and psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED
