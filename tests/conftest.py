@@ -39,6 +39,7 @@ from hypothesis import HealthCheck, settings
 from psycopg import pq
 
 from tests import prefork
+from weighbridge.cli import stopping
 from weighbridge.pipelines import BUILT_IN
 from weighbridge.postgres import embedded, migrate, pipeline_tables
 from weighbridge.postgres.transactions import Database
@@ -123,8 +124,12 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def no_log_left() -> Iterator[None]:
-    """A command that ran inside a test has set up its log; what it writes to is closed with the test."""
+    """A command that ran inside a test has set up its log; what it writes to is closed with the test.
+
+    If it was stopped by a signal, it would also end the process of the tests after a while.
+    """
     yield
+    stopping.go_on()
     root = logging.getLogger()
     root.handlers = [each for each in root.handlers if type(each) is not logging.StreamHandler]
 

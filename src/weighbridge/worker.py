@@ -157,6 +157,7 @@ class WorkProgress:
 
     uploads: list[Upload]  # those that had not ended before
     leased_by_others: list[uploads_queue.Holder]  # processed by other workers; this one has nothing to do
+    earlier: dict[UUID, UUID]  # uploads that wait for an earlier one, which has the same rows
     grouping: bool  # all have ended, and their projects are being grouped
 
 
@@ -180,6 +181,7 @@ async def run_with_progress(
                 started = await uploads_queue.started(tx, [each for each in upload_ids if each not in ended])
                 found = await uploads_queue.get_many(tx, started)
                 holders = [] if worker.busy else await uploads_queue.holders(tx, started)
+                earlier = {} if worker.busy else await uploads_queue.waits_for(tx, started)
             for upload in found:
                 if upload.status in TERMINAL or upload.on_hold:
                     ended[upload.id] = upload
@@ -188,7 +190,7 @@ async def run_with_progress(
                 ctx, [each.id for each in ended.values() if not each.on_hold]
             )
             others = [each for each in holders if each.worker != options.name]
-            yield WorkProgress(found, others, grouping=all_ended and not grouped)
+            yield WorkProgress(found, others, earlier, grouping=all_ended and not grouped)
             if not grouped:
                 await _wait(work_ended, running)
     finally:

@@ -88,14 +88,16 @@ async def test_a_staged_file_waits_for_the_earlier_one_and_then_goes_on(
     assert claimed.upload is not None
     assert claimed.upload.id == first
     waiting = asyncio.create_task(work(ctx, [second], 1))
-    async with asyncio.timeout(20):
-        while query("SELECT status FROM data_uploads WHERE id = %s", (second,)) != [("staging_complete",)]:
+    staged_and_free = (
+        "SELECT count(*) FROM data_uploads d WHERE id = %s AND status = 'staging_complete'"
+        " AND NOT weighbridge.has_live_attempt(id)"
+    )
+    async with asyncio.timeout(20):  # for a moment it waits in its slot
+        while query(staged_and_free, (second,)) != [(1,)]:
             await asyncio.sleep(0.02)
     await asyncio.sleep(0.2)  # several polls
+    assert query(staged_and_free, (second,)) == [(1,)]
     assert impressions() == {}
-    assert query(
-        "SELECT count(*) FROM weighbridge.attempts WHERE subject = %s AND closed_at IS NULL", (second,)
-    ) == [(0,)]
     assert claimed.lease is not None
     async with ctx.db.tx() as tx:
         await queue.release(tx, claimed.lease, queue.Release())
@@ -176,7 +178,7 @@ async def test_an_interrupted_promotion_goes_before_an_earlier_file(
     first, second = await send({("2026-01-01", 1): 1}), await send({("2026-01-01", 1): 2})
 
     def waits() -> list[bool]:
-        found = query("SELECT id, weighbridge.must_wait(d) FROM data_uploads d")
+        found = query("SELECT id, weighbridge.waits_for(d) IS NOT NULL FROM data_uploads d")
         return [dict(found)[each] for each in (first, second)]
 
     assert waits() == [False, True]

@@ -26,7 +26,9 @@ Rows = dict[tuple[str, int], int]
 def _files(chosen: random.Random) -> Iterator[Rows]:
     keys = [(f"2026-03-{day:02}", ad) for day in range(1, 5) for ad in range(4)]
     for number in range(FILES):
-        rows = {key: 10 * number + chosen.randrange(2) for key in chosen.sample(keys, chosen.randrange(2, 14))}
+        rows = {
+            key: 10 * number + chosen.randrange(2) for key in chosen.sample(keys, chosen.randrange(2, 14))
+        }
         yield rows | {("2026-04-01", 1): number}
 
 

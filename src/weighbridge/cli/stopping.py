@@ -12,6 +12,8 @@ from collections.abc import Callable
 API_SECONDS = 25.0  # requests have ten seconds; then statements in progress are canceled
 COMMAND_SECONDS = 30.0  # for commands that open no application
 
+_timers: list[threading.Timer] = []
+
 
 def on_stop(react: Callable[[], object], seconds: float) -> None:
     """Call this at the first SIGTERM or SIGINT, and end the process if it still runs after so many seconds."""
@@ -29,6 +31,13 @@ def end_within(seconds: float, signum: int) -> None:
     timer = threading.Timer(seconds, _end, (seconds, signum))
     timer.daemon = True
     timer.start()
+    _timers.append(timer)
+
+
+def go_on() -> None:
+    """The process goes on after a command was stopped: it has called the command as a function."""
+    while _timers:
+        _timers.pop().cancel()
 
 
 def _end(seconds: float, signum: int) -> None:

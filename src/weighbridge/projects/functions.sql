@@ -136,7 +136,7 @@ CREATE OR REPLACE FUNCTION weighbridge.claimable_since(p_workspace uuid, p_proje
         SELECT d.created_at FROM public.data_uploads d
         WHERE d.workspace_id = p_workspace AND d.project_id = p_project AND d.status IN ('pending', 'staging_complete')
           AND d.pipeline = ANY (p_pipelines) AND d.run_after <= weighbridge.now()
-          AND (d.status = 'pending' OR NOT weighbridge.must_wait(d))
+          AND (d.status = 'pending' OR weighbridge.waits_for(d) IS NULL)
           AND weighbridge.slots_in_use(p_workspace) < p_per_workspace
           AND NOT weighbridge.has_running_job(p_workspace, p_project)
         ORDER BY d.created_at, d.id LIMIT 1
@@ -268,7 +268,7 @@ BEGIN
     SELECT d.id, d.preview INTO v_upload, v_preview FROM public.data_uploads d
     WHERE d.workspace_id = v_project.workspace_id AND d.project_id = v_project.id
       AND d.status IN ('pending', 'staging_complete') AND d.pipeline = ANY (p_pipelines) AND d.run_after <= weighbridge.now()
-      AND (d.status = 'pending' OR NOT must_wait(d))
+      AND (d.status = 'pending' OR waits_for(d) IS NULL)
     ORDER BY d.created_at, d.id LIMIT 1
     FOR UPDATE SKIP LOCKED;
     IF FOUND AND may_promote_now(v_upload) THEN

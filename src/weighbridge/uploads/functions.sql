@@ -31,7 +31,7 @@
 --   advisory lock 3   one lane of a workspace, while it is decided whether an upload may be promoted
 --
 -- The order of arrival. Files that may have the same rows share a lane (model/pipeline.py). They are parsed at the same time,
--- and promoted one after another in the order of their positions (must_wait), so that production is as if the files had been
+-- and promoted one after another in the order of their positions (waits_for), so that production is as if the files had been
 -- processed one by one. A file that comes late (is_late) does not replace rows of later files: its rows are superseded.
 
 -- States -----------------------------------------------------------------------------------------------------
@@ -248,23 +248,23 @@ GRANT EXECUTE ON FUNCTION weighbridge.note_duplicate(uuid, text) TO weighbridge_
 
 -- Order of arrival -------------------------------------------------------------------------------------------
 
--- Whether a staged upload must wait before it is promoted. The files of a lane are promoted one after another, in the order of
--- their positions. Nobody waits for a file that may stay away for long: a preview that waits for a person, or a file that is
--- not stored. Such a file is late when it comes: see is_late.
-CREATE OR REPLACE FUNCTION weighbridge.must_wait(p_upload public.data_uploads) RETURNS boolean
+-- The upload that a staged upload waits for before it is promoted; NULL: none. The files of a lane are promoted one after
+-- another, in the order of their positions. Nobody waits for a file that may stay away for long: a preview that waits for a
+-- person, or a file that is not stored. Such a file is late when it comes: see is_late.
+CREATE OR REPLACE FUNCTION weighbridge.waits_for(p_upload public.data_uploads) RETURNS uuid
     LANGUAGE sql STABLE
     AS $$
-        SELECT p_upload.lane IS NOT NULL AND EXISTS (
-            SELECT FROM public.data_uploads e
-            WHERE e.workspace_id = p_upload.workspace_id AND e.lane = p_upload.lane AND e.id <> p_upload.id
-              AND e.status IN ('pending', 'processing', 'staging_complete', 'promoting')
-              AND (e.status = 'promoting'
-                   -- one whose promotion was interrupted goes first
-                   OR p_upload.watermark_entity = ''
-                      AND (e.watermark_entity <> ''
-                           OR e.position < p_upload.position AND NOT e.preview AND e.storage_status = 'stored')))
+        SELECT e.id FROM public.data_uploads e
+        WHERE e.workspace_id = p_upload.workspace_id AND e.lane = p_upload.lane AND e.id <> p_upload.id
+          AND e.status IN ('pending', 'processing', 'staging_complete', 'promoting')
+          AND (e.status = 'promoting'
+               -- one whose promotion was interrupted goes first
+               OR p_upload.watermark_entity = ''
+                  AND (e.watermark_entity <> ''
+                       OR e.position < p_upload.position AND NOT e.preview AND e.storage_status = 'stored'))
+        ORDER BY e.position LIMIT 1
     $$;
-REVOKE ALL ON FUNCTION weighbridge.must_wait(public.data_uploads) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.waits_for(public.data_uploads) FROM PUBLIC;
 
 -- Whether rows of a later file of its lane are in production. Then the rows of this one must not replace those.
 CREATE OR REPLACE FUNCTION weighbridge.is_late(p_upload public.data_uploads) RETURNS boolean
@@ -295,7 +295,7 @@ BEGIN
     IF v_row.status = 'pending' OR v_row.lane IS NULL THEN
         RETURN true;
     END IF;
-    RETURN pg_try_advisory_xact_lock(lane_lock(v_row)) AND NOT must_wait(v_row);
+    RETURN pg_try_advisory_xact_lock(lane_lock(v_row)) AND waits_for(v_row) IS NULL;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.may_promote_now(uuid) FROM PUBLIC;
 
@@ -400,7 +400,7 @@ BEGIN
               AND d.project_id IS NULL
               AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
               AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
-              AND (d.status = 'pending' OR NOT must_wait(d))
+              AND (d.status = 'pending' OR waits_for(d) IS NULL)
             ORDER BY d.created_at, d.id LIMIT 1
         ) head
         LEFT JOIN running_work() r USING (workspace_id)
@@ -413,7 +413,7 @@ BEGIN
           AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
           -- not one that is staged and whose own attempt continues with promotion
           AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
-          AND (d.status = 'pending' OR NOT must_wait(d))
+          AND (d.status = 'pending' OR waits_for(d) IS NULL)
         ORDER BY d.created_at, d.id LIMIT 1
         FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND OR NOT may_promote_now(v_upload);
@@ -604,14 +604,16 @@ REVOKE ALL ON FUNCTION weighbridge.release_staged(uuid) FROM PUBLIC;
 
 -- Promote ----------------------------------------------------------------------------------------------------
 
--- From staging_complete to promoting; also where the attempt claimed it as promoting. Returns whether the upload is late. NULL: it
--- must wait for another one of its lane, and the attempt is closed.
-CREATE OR REPLACE FUNCTION weighbridge.begin_promotion(p_token uuid) RETURNS boolean
+-- From staging_complete to promoting; also where the attempt claimed it as promoting. `in_order` or `late`; or it must wait for
+-- another one of its lane: `soon` if that is under way and p_patient, so that the attempt may ask again, else `later`, and the
+-- attempt is closed.
+CREATE OR REPLACE FUNCTION weighbridge.begin_promotion(p_token uuid, p_patient boolean) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
     v_row public.data_uploads;
+    v_earlier uuid;
 BEGIN
     SELECT * INTO v_row FROM public.data_uploads WHERE id = v_upload;
     IF v_row.status NOT IN ('staging_complete', 'promoting') THEN
@@ -619,16 +621,19 @@ BEGIN
     END IF;
     IF v_row.lane IS NOT NULL AND v_row.status = 'staging_complete' THEN
         PERFORM pg_advisory_xact_lock(lane_lock(v_row));
-        IF must_wait(v_row) THEN
+        v_earlier := waits_for(v_row);
+        IF v_earlier IS NOT NULL AND p_patient AND has_live_attempt(v_earlier) THEN
+            RETURN 'soon';
+        ELSIF v_earlier IS NOT NULL THEN
             PERFORM close_attempt(p_token, 'done', NULL);
-            RETURN NULL;
+            RETURN 'later';
         END IF;
     END IF;
     UPDATE public.data_uploads SET status = 'promoting' WHERE id = v_upload;
-    RETURN is_late(v_row);
+    RETURN CASE WHEN is_late(v_row) THEN 'late' ELSE 'in_order' END;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.begin_promotion(uuid) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION weighbridge.begin_promotion(uuid) TO weighbridge_promote;
+REVOKE ALL ON FUNCTION weighbridge.begin_promotion(uuid, boolean) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.begin_promotion(uuid, boolean) TO weighbridge_promote;
 
 -- The later files of its lane whose rows are in production, and the groups of rows that they did not stage because production
 -- already had them.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from time import monotonic
+
 from weighbridge.engine.announce import ALERTS
 from weighbridge.model.errors import Refused
 from weighbridge.model.pipeline import Pipeline
@@ -12,14 +15,18 @@ from weighbridge.postgres import roles
 from weighbridge.uploads import queue, rejections
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.late_files import later_files
+from weighbridge.uploads.late_files import LaterFiles, later_files
 from weighbridge.uploads.parse import parts_of_sums
 from weighbridge.uploads.promote_entity import PromotionWriter
 from weighbridge.uploads.promotion_counts import PromotionCounts
+from weighbridge.uploads.queue import Turn
 from weighbridge.uploads.rejections import Rejection
 from weighbridge.uploads.stored_file import pipeline_of, raw_records
 from weighbridge.uploads.threshold import rejects_hint
 from weighbridge.uploads.upsert_sql import StagingLost
+
+PATIENCE = 1.0  # seconds to wait for a file before this one
+ASK_AGAIN = 0.01
 
 
 async def promote(attempt: Attempt, ctx: Context) -> bool:
@@ -31,10 +38,8 @@ async def promote(attempt: Attempt, ctx: Context) -> bool:
     pipeline = pipeline_of(upload, ctx)
     if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
         raise StagingLost("other rows are staged than were accepted")
-    async with ctx.db.fenced(attempt.lease, roles.PROMOTE, durable=False) as tx:
-        late = await queue.begin_promotion(tx, attempt.lease)
-        later = await later_files(tx, upload) if late else None
-    if late is None:
+    turn, later = await _begin(attempt, ctx)
+    if turn is Turn.LATER:
         return False
     writer = PromotionWriter(attempt, ctx, pipeline, later)
     for entity in _from_watermark(upload, pipeline):
@@ -46,11 +51,24 @@ async def promote(attempt: Attempt, ctx: Context) -> bool:
         # The upload fails outside of this attempt's transactions. Its rejections must be on disk before: a crash of the
         # server would undo them, and the failure would remain.
         async with ctx.db.fenced(attempt.lease, roles.PROMOTE) as tx:
-            await queue.begin_promotion(tx, attempt.lease)
+            await queue.begin_promotion(tx, attempt.lease, patient=False)
     result = _result(upload, pipeline, writer.counts)
     async with ctx.db.fenced(attempt.lease, roles.PROMOTE) as tx:
         await queue.finish(tx, attempt.lease, result, [name for name in ctx.consumers if name != ALERTS])
     return True
+
+
+async def _begin(attempt: Attempt, ctx: Context) -> tuple[Turn, LaterFiles | None]:
+    """Wait a moment for a file before it that a worker is busy with; after that, the attempt gives up its slot."""
+    give_up = monotonic() + PATIENCE
+    while True:
+        async with ctx.db.fenced(attempt.lease, roles.PROMOTE, durable=False) as tx:
+            turn = await queue.begin_promotion(tx, attempt.lease, patient=monotonic() < give_up)
+            later = await later_files(tx, attempt.upload) if turn is Turn.LATE else None
+        if turn is not Turn.SOON:
+            return turn, later
+        attempt.check()
+        await asyncio.sleep(ASK_AGAIN)
 
 
 def _from_watermark(upload: Upload, pipeline: Pipeline) -> list[str]:

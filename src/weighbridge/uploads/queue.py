@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -155,6 +156,12 @@ class Holder:
     lease_until: datetime
 
 
+async def waits_for(tx: Tx, upload_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    """Staged uploads that wait for an earlier one, with that one."""
+    rows = await fetch_all(tx, _SQL["waits_for"], (list(upload_ids),))
+    return {waiting: earlier for waiting, earlier in rows if earlier is not None}
+
+
 async def holders(tx: Tx, upload_ids: Sequence[UUID]) -> list[Holder]:
     return [Holder(*row) for row in await fetch_all(tx, _SQL["holders"], (list(upload_ids),))]
 
@@ -264,15 +271,20 @@ async def hold(tx: Tx, lease: Lease) -> None:
     await tx.execute(_SQL["hold_upload"], (lease.token,))
 
 
-async def begin_promotion(tx: Tx, lease: Lease) -> bool | None:
-    """Whether the upload is late: rows of later files are in production.
+class Turn(StrEnum):
+    """Whether an upload may be promoted, in the order of arrival."""
 
-    None: it must wait for an earlier file, and the attempt is closed.
-    """
-    row = await fetch_one(tx, _SQL["begin_promotion"], (lease.token,))
+    IN_ORDER = "in_order"
+    LATE = "late"  # rows of later files are in production
+    SOON = "soon"  # a worker is busy with the file before it: ask again
+    LATER = "later"  # nobody is; the attempt is closed
+
+
+async def begin_promotion(tx: Tx, lease: Lease, *, patient: bool) -> Turn:
+    """SOON only if `patient`."""
+    row = await fetch_one(tx, _SQL["begin_promotion"], (lease.token, patient))
     assert row is not None
-    found: bool | None = row[0]
-    return found
+    return Turn(row[0])
 
 
 async def restage(tx: Tx, lease: Lease) -> None:

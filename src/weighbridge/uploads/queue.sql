@@ -27,6 +27,10 @@ ORDER BY created_at DESC, id
 -- name: started_uploads
 SELECT id FROM public.data_uploads WHERE id = ANY (%s) AND status <> 'pending'
 
+-- name: waits_for
+SELECT d.id, weighbridge.waits_for(d) FROM public.data_uploads d
+WHERE d.id = ANY (%s) AND d.status = 'staging_complete' AND NOT weighbridge.has_live_attempt(d.id)
+
 -- name: holders
 SELECT subject, worker, lease_until
 FROM weighbridge.attempts
@@ -70,7 +74,7 @@ SELECT weighbridge.release_staged(%s)
 SELECT weighbridge.hold_upload(%s)
 
 -- name: begin_promotion
-SELECT weighbridge.begin_promotion(%s)
+SELECT weighbridge.begin_promotion(%s, %s)
 
 -- name: restage_upload
 SELECT weighbridge.restage_upload(%s)

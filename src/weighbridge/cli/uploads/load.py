@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -138,7 +138,7 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
         with progress(waiting, shown=bar) as show_progress:
             async with aclosing(work) as steps:
                 async for step in steps:
-                    holders.print(step.leased_by_others)
+                    holders.print(step.leased_by_others, step.earlier)
                     for upload in step.uploads:
                         show_progress(upload)
                         latest[upload.id] = upload
@@ -204,22 +204,32 @@ class _GroupingReport:
 
 
 class _HolderReport:
-    """Prints once per file that another worker holds it: the wait may be as long as a lease."""
+    """Prints once per file why nothing happens: another worker holds it, or an earlier file comes first."""
 
     def __init__(self, names: dict[UUID, str]) -> None:
         self._names = names
         self._since: dict[UUID, float] = {}
         self._reported: set[UUID] = set()
 
-    def print(self, holders: Sequence[Holder]) -> None:
+    def print(self, holders: Sequence[Holder], earlier: Mapping[UUID, UUID]) -> None:
         for holder in holders:
-            waited = monotonic() - self._since.setdefault(holder.upload_id, monotonic())
-            if holder.upload_id not in self._reported and waited > REPORT_HOLDER_AFTER:
-                self._reported.add(holder.upload_id)
-                complain(
-                    f"{self._names[holder.upload_id]}: another worker ({holder.worker}) is processing it. If that "
-                    f"worker has stopped, this command takes over at {holder.lease_until:%H:%M:%S} UTC."
-                )
+            self._print(
+                holder.upload_id,
+                f"another worker ({holder.worker}) is processing it. If that worker has stopped, this command takes "
+                f"over at {holder.lease_until:%H:%M:%S} UTC.",
+            )
+        for waiting, first in earlier.items():
+            self._print(
+                waiting,
+                f"its rows are ready, and are written after those of an earlier file, upload {first}, which may have "
+                f"the same rows. See weighbridge uploads show {first}",
+            )
+
+    def _print(self, upload_id: UUID, reason: str) -> None:
+        waited = monotonic() - self._since.setdefault(upload_id, monotonic())
+        if upload_id not in self._reported and waited > REPORT_HOLDER_AFTER:
+            self._reported.add(upload_id)
+            complain(f"{self._names[upload_id]}: {reason}")
 
 
 def show(app: App, outcomes: list[FileResult], pipeline_name: str, *, as_json: bool) -> None:

@@ -16,6 +16,4 @@ CREATE INDEX data_uploads_lane ON public.data_uploads (workspace_id, lane, posit
 -- Rows that were not staged because they were in production already.
 ALTER TABLE weighbridge.staging_groups ADD COLUMN skipped boolean NOT NULL DEFAULT false;
 
--- It returns something else now: the functions are applied after this.
-DROP FUNCTION IF EXISTS weighbridge.begin_promotion(uuid);
 GRANT USAGE ON SEQUENCE weighbridge.arrivals TO weighbridge_intake, weighbridge_promote;
