@@ -29,9 +29,10 @@ from weighbridge.delivery.vault import new_key as new_vault_key
 from weighbridge.engine import recover
 from weighbridge.engine.announce import announce
 from weighbridge.engine.options import WorkerOptions
-from weighbridge.model.states import Status
+from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Upload
 from weighbridge.postgres import roles
+from weighbridge.projects import queue as projects_queue
 from weighbridge.settings import read
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage.recount import recount
@@ -67,6 +68,7 @@ class Tenant:
     workspace: UUID = field(default_factory=uuid4)
     site: UUID | None = None
 
+    ON_HOLD: ClassVar = Status.STAGING_COMPLETE
     # All kinds of work, in an order in which each finds what it needs.
     WORK: ClassVar = (
         "ads", "previews", "rejects", "keywords", "judgments", "conversions", "storage", "chores", "pages",
@@ -91,14 +93,21 @@ class Tenant:
         return await self.finish((await self.send(content, **said)).upload_id, status)
 
     async def finish(self, upload_id: UUID, status: Status = Status.COMPLETED) -> Upload:
+        """Work until it has ended, or is on hold, and its project is grouped."""
         ctx = self.app.ctx
-        while await Worker(ctx, QUICK).run_once():
-            pass
-        while await announce(ctx, QUICK.name, QUICK.lease):
-            pass
-        async with ctx.db.tx() as tx:
-            upload = await queue.get(tx, upload_id)
-        assert upload is not None
+        for _ in range(20):
+            await Worker(ctx, QUICK).run_once()
+            async with ctx.db.tx() as tx:
+                upload = await queue.get(tx, upload_id)
+                assert upload is not None
+                ended = upload.on_hold or upload.status in TERMINAL
+                if ended and (
+                    upload.on_hold or await projects_queue.grouped_since(tx, [upload_id], ctx.pipelines)
+                ):
+                    break
+        for _ in range(20):
+            if not await announce(ctx, QUICK.name, QUICK.lease):
+                break
         assert upload.status == status, (upload.status, upload.error_text)
         return upload
 

@@ -798,9 +798,11 @@ BEGIN
                 format('[DELIVERY] %s returned the unknown error %s for conversions: they are retried',
                        v_call.provider_key, coalesce(v_call.code, 'without a code')));
         END IF;
+        -- SKIP LOCKED: another settlement is just writing a pause, perhaps one of another workspace.
         UPDATE providers k
         SET paused_until = greatest(k.paused_until, v_now + v_call.pause_seconds * INTERVAL '1 second')
-        WHERE k.provider_key = v_call.provider_key AND v_call.pause_seconds > 0;
+        WHERE k.ctid = ANY (ARRAY(SELECT o.ctid FROM providers o WHERE o.provider_key = v_call.provider_key
+                                  FOR NO KEY UPDATE SKIP LOCKED)) AND v_call.pause_seconds > 0;
     END LOOP;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.settle_conversions(jsonb, jsonb, uuid[], uuid[], int[], int, interval, interval) FROM
@@ -873,6 +875,31 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.recover_deliveries(tid[], int) FROM PUBLIC;
 
+-- Locks the rows of batches and the counters of their groups, without waiting. Returns the batches of which it has all.
+CREATE OR REPLACE FUNCTION weighbridge.lock_batches(p_batches uuid[]) RETURNS uuid[]
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    AS $$
+DECLARE
+    v_rows tid[];
+    v_groups text[];
+BEGIN
+    v_rows := ARRAY(SELECT q.ctid FROM public.offline_conversion_queue q
+                    WHERE q.status = 'PROCESSING' AND q.batch_id = ANY (p_batches) ORDER BY q.sale_id FOR UPDATE SKIP LOCKED);
+    v_groups := ARRAY(
+        SELECT m.site_id || m.provider_key FROM public.provider_upload_metrics m
+        WHERE (m.site_id, m.provider_key) IN (SELECT l.site_id, l.provider_key FROM public.provider_upload_attempts l
+                                              WHERE l.batch_id = ANY (p_batches) AND l.phase = 'STARTED')
+        ORDER BY m.site_id, m.provider_key FOR UPDATE SKIP LOCKED);
+    RETURN ARRAY(
+        SELECT b.id FROM unnest(p_batches) AS b (id)
+        WHERE NOT EXISTS (SELECT FROM public.offline_conversion_queue q
+                          WHERE q.status = 'PROCESSING' AND q.batch_id = b.id AND q.ctid <> ALL (v_rows))
+          AND NOT EXISTS (SELECT FROM public.provider_upload_attempts l
+                          JOIN public.provider_upload_metrics m USING (site_id, provider_key)
+                          WHERE l.batch_id = b.id AND l.phase = 'STARTED' AND m.site_id || m.provider_key <> ALL (v_groups)));
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.lock_batches(uuid[]) FROM PUBLIC;
+
 -- Writes FINISHED for calls that have lost their rows: no row is left whose outcome they could report.
 CREATE OR REPLACE FUNCTION weighbridge.close_ledger(p_batches uuid[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
@@ -902,22 +929,13 @@ BEGIN
             SELECT q.batch_id FROM public.offline_conversion_queue q
             WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before)
         ORDER BY a.lease_token FOR UPDATE SKIP LOCKED) l;
-    WITH stuck AS MATERIALIZED (
-        SELECT q.ctid AS tid, q.batch_id FROM public.offline_conversion_queue q
+    v_attempts := lock_batches(v_attempts);
+    SELECT array_agg(s.tid) INTO v_rows FROM (
+        SELECT q.ctid AS tid FROM public.offline_conversion_queue q
         WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before
           AND (q.batch_id = ANY (v_attempts) OR NOT EXISTS (
                    SELECT FROM attempts a WHERE a.lease_token = q.batch_id AND a.closed_at IS NULL))
-        ORDER BY q.sale_id FOR UPDATE SKIP LOCKED
-    ), partly_locked AS MATERIALIZED ( -- by another transaction: the attempt at these batches stays open
-        SELECT DISTINCT q.batch_id FROM public.offline_conversion_queue q
-        WHERE q.status = 'PROCESSING' AND q.batch_id = ANY (v_attempts)
-          AND NOT EXISTS (SELECT FROM stuck s WHERE s.tid = q.ctid)
-    )
-    SELECT (SELECT array_agg(s.tid) FROM stuck s
-            WHERE NOT EXISTS (SELECT FROM partly_locked p WHERE p.batch_id = s.batch_id)),
-           (SELECT array_agg(a.token) FROM unnest(v_attempts) AS a (token)
-            WHERE NOT EXISTS (SELECT FROM partly_locked p WHERE p.batch_id = a.token))
-    INTO v_rows, v_attempts;
+        ORDER BY q.sale_id FOR UPDATE SKIP LOCKED) s;
     UPDATE attempts a SET closed_at = weighbridge.now(), outcome = 'expired' WHERE a.lease_token = ANY (v_attempts);
     v_count := coalesce(recover_deliveries(v_rows, 2147483646), 0);
     PERFORM close_ledger(v_attempts);

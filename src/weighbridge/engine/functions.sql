@@ -26,11 +26,13 @@
 -- alert. Both add an event for the consumer 'alerts', so an unreachable webhook blocks nothing.
 --
 -- Calls of higher packages. recover() settles the expired attempts of every queue in one statement, so it calls
--- batch_name and recover_upload (uploads), recover_replay (storage), recover_deliveries and close_ledger (delivery).
+-- batch_name and recover_upload (uploads), recover_replay (storage), lock_batches, recover_deliveries and close_ledger
+-- (delivery).
 -- recover() and recover_abandoned() also read the view orphans (uploads). docs/decisions.md has the reason.
 --
 -- Lock order: attempts, then projects, then data_uploads, then events, then data tables. Delivery has its own order after
 -- attempts (delivery/functions.sql).
+--   advisory lock 5   one transaction opens an alert: tried, never waited for
 
 -- Leases -----------------------------------------------------------------------------------------------------
 
@@ -156,6 +158,33 @@ REVOKE ALL ON FUNCTION weighbridge.close_attempt(uuid, text, text) FROM PUBLIC;
 
 -- Recovery ---------------------------------------------------------------------------------------------------
 
+-- Locks the rows that recovery of an attempt changes, without waiting. False: a transaction holds one of them, and the next
+-- recovery tries again.
+CREATE OR REPLACE FUNCTION weighbridge.lock_for_recovery(p_queue text, p_subject uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := CASE p_queue WHEN 'uploads' THEN p_subject
+                                  WHEN 'storage' THEN (SELECT q.payload_submission_id FROM public.upload_queue q WHERE q.id = p_subject) END;
+BEGIN
+    CASE p_queue
+        WHEN 'outbox' THEN
+            PERFORM FROM event_deliveries d WHERE d.id = p_subject FOR NO KEY UPDATE SKIP LOCKED;
+            RETURN FOUND OR NOT EXISTS (SELECT FROM event_deliveries d WHERE d.id = p_subject);
+        WHEN 'deliveries' THEN
+            RETURN cardinality(lock_batches(ARRAY[p_subject])) > 0;
+        WHEN 'storage' THEN
+            PERFORM FROM public.upload_queue q WHERE q.id = p_subject FOR NO KEY UPDATE SKIP LOCKED;
+            IF NOT FOUND AND EXISTS (SELECT FROM public.upload_queue q WHERE q.id = p_subject) THEN
+                RETURN false;
+            END IF;
+        ELSE NULL;
+    END CASE;
+    PERFORM FROM public.data_uploads d WHERE d.id = v_upload FOR NO KEY UPDATE SKIP LOCKED;
+    RETURN FOUND OR NOT EXISTS (SELECT FROM public.data_uploads d WHERE d.id = v_upload);
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.lock_for_recovery(text, uuid) FROM PUBLIC;
+
 -- Closes every attempt whose lease expired, returns its work to the queue, and does the same for uploads that are under way
 -- without an attempt. Work that crashed its workers too often fails instead (gave_up).
 CREATE OR REPLACE FUNCTION weighbridge.recover(p_max_crashes int)
@@ -182,6 +211,8 @@ BEGIN
         ORDER BY a.lease_until
         FOR UPDATE SKIP LOCKED
     LOOP
+        -- Every claim calls this: an open transaction of one workspace must not block the claims of all.
+        CONTINUE WHEN NOT lock_for_recovery(v_dead.queue, v_dead.subject);
         queue := v_dead.queue;
         subject := v_dead.subject;
         worker := v_dead.worker;
@@ -404,13 +435,18 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.announce_alert(text, weighbridge.alerts, text) FROM PUBLIC;
 
--- Opens an alert, once per episode: nothing happens while it is open.
+-- Opens an alert, once per episode: nothing happens while it is open, or while another transaction opens it. It does not wait
+-- for that one: alerts about a provider or the service are shared by all workspaces.
 CREATE OR REPLACE FUNCTION weighbridge.raise_alert(p_condition text, p_subject text, p_severity text, p_message text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_alert alerts;
 BEGIN
+    IF EXISTS (SELECT FROM alerts a WHERE a.condition = p_condition AND a.subject = p_subject AND a.closed_at IS NULL)
+       OR NOT pg_try_advisory_xact_lock(hashtextextended(p_condition || '/' || p_subject, 5)) THEN
+        RETURN;
+    END IF;
     INSERT INTO alerts (condition, subject, severity, message) VALUES (p_condition, p_subject, p_severity, p_message)
     ON CONFLICT DO NOTHING RETURNING * INTO v_alert;
     IF FOUND THEN

@@ -590,7 +590,11 @@ GRANT EXECUTE ON FUNCTION weighbridge.release_storage(uuid) TO weighbridge_intak
 CREATE OR REPLACE FUNCTION weighbridge.sweep_reservations() RETURNS bigint
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
-        WITH deleted AS (DELETE FROM storage_reservations WHERE until <= weighbridge.now() RETURNING id)
+        WITH deleted AS (
+            DELETE FROM storage_reservations r
+            WHERE r.ctid = ANY (ARRAY(SELECT e.ctid FROM storage_reservations e WHERE e.until <= (SELECT weighbridge.now())
+                                      FOR UPDATE SKIP LOCKED))
+            RETURNING r.id)
         SELECT count(*) FROM deleted
     $$;
 REVOKE ALL ON FUNCTION weighbridge.sweep_reservations() FROM PUBLIC;

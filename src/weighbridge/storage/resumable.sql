@@ -42,7 +42,9 @@ DELETE FROM weighbridge.resumable_uploads WHERE id = %s
 
 -- name: forget_expired
 DELETE FROM weighbridge.resumable_uploads r
-WHERE r.id = %s AND r.expires_at <= weighbridge.now()
+-- SKIP LOCKED: its sender is just continuing; the next sweep sees it again.
+WHERE r.id = (SELECT l.id FROM weighbridge.resumable_uploads l WHERE l.id = %s FOR UPDATE SKIP LOCKED)
+  AND r.expires_at <= weighbridge.now()
   AND (r.received < r.length OR r.upload_id IS NOT NULL OR r.refusal_code IS NOT NULL)
 RETURNING r.id
 

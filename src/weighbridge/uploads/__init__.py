@@ -13,7 +13,8 @@ parse           stored file → staged rows and rejections; reload_rejects reads
 staging         queries of staged rows; rejections of rejected rows and warnings
 threshold       too few valid rows → refused
 promote         staged rows → production; promote_entity writes one entity, upsert_sql has its SQL,
-                promotion_counts counts, unchanged_groups are skipped, late_files yield to later files
+                new_rows finds rows that need no look-up, promotion_counts counts, unchanged_groups are skipped,
+                late_files yield to later files
 preview         an upload on hold → its changes; preview_rows, preview_sql and preview_queries help it
 write_rejects_file  rejected rows → a CSV to fix; fixed_rows links the fixed file to its original
 operator_retry  an operator retries or dismisses; release_batch releases the name of a failed batch

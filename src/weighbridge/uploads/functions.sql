@@ -735,6 +735,11 @@ CREATE OR REPLACE FUNCTION weighbridge.expire_staging(p_upload uuid, p_age inter
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 BEGIN
+    -- SKIP LOCKED: the next run deletes them. This one serves all workspaces.
+    PERFORM FROM public.data_uploads WHERE id = p_upload FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
     UPDATE public.data_uploads SET staged_at = NULL, staged = '{}'
     WHERE id = p_upload AND status IN ('completed', 'partial', 'failed')
       AND (staged_at IS NOT NULL OR staged <> '{}') AND coalesce(staged_at, finished_at) < weighbridge.now() - p_age;
@@ -926,6 +931,17 @@ DECLARE
     v_row public.data_uploads;
     v_now timestamptz := weighbridge.now();
 BEGIN
+    IF p_code = 'preview_expired' THEN -- by a chore, which serves all workspaces: it waits for no lock
+        PERFORM FROM public.projects p JOIN public.data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
+        WHERE d.id = p_upload FOR KEY SHARE OF p SKIP LOCKED;
+        IF NOT FOUND AND EXISTS (SELECT FROM public.data_uploads d WHERE d.id = p_upload AND d.project_id IS NOT NULL) THEN
+            RETURN false;
+        END IF;
+        PERFORM FROM public.data_uploads d WHERE d.id = p_upload FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+    END IF;
     IF NOT lock_preview_on_hold(p_upload) THEN
         RETURN false;
     END IF;
