@@ -13,10 +13,12 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.engine.conftest import CLAIM, HEADER, Put, Run, meta_line
+from weighbridge import Entity, Field, Pipeline, n, upsert
 from weighbridge.delivery.context import Context
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
+from weighbridge.postgres import pipeline_tables
 from weighbridge.uploads import queue
 from weighbridge.uploads.operator_retry import reopen
 from weighbridge.uploads.preview import promote_on_hold
@@ -205,3 +207,54 @@ async def test_random_files_and_workers_end_as_one_worker_would(
     ended = await work(small, uploads, workers=chosen.choice([1, 2, 3]))
     assert {each.status for each in ended} <= {Status.COMPLETED, Status.STAGING_COMPLETE}
     assert impressions() == expected
+
+
+MODELS: dict[str, Callable[[int, int], int]] = {
+    "replace": lambda old, new: new,
+    "keep_known_values": lambda old, new: new,
+    "insert_only": lambda old, new: old,
+    "keep_greatest": max,
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+async def test_files_that_fail_and_are_retried_end_as_if_they_had_not_failed(
+    ctx: Context, put: Put, query: Callable[..., Any], kind: str
+) -> None:
+    """Whatever the pipeline does with existing rows. Each round has five files; some are retried after all others."""
+    amount = Field("amount", int, header=["Amount"], normalise=[n.integer], required=True)
+    entity = Entity(
+        table="stock",
+        key=["sku"],
+        fields=[Field("sku", header=["Sku"]), amount],
+        upsert=getattr(upsert, kind),
+    )
+    pipeline = Pipeline(name="stock", entities=[entity])
+    object.__setattr__(ctx, "pipelines", {"stock": pipeline})
+    async with ctx.db.tx() as tx:
+        await pipeline_tables.install(tx, [pipeline])
+    chosen = random.Random(kind)
+    expected: dict[str, int] = {}
+    for round_ in range(6):
+        uploads, fails = [], []
+        for number in range(5):
+            rows = {
+                f"{round_}{sku}": chosen.randrange(50)
+                for sku in chosen.sample("abcdef", chosen.randrange(1, 6))
+            }
+            for sku, count in rows.items():
+                expected[sku] = MODELS[kind](expected[sku], count) if sku in expected else count
+            lines = [f"{sku},{count}" for sku, count in (rows | {f"{round_}own{number}": number}).items()]
+            expected[f"{round_}own{number}"] = number
+            fails.append(number < 4 and chosen.random() < 0.5)
+            lines += [f"bad{each},many" for each in range(9 if fails[-1] else 0)]
+            content = "\n".join(["Sku,Amount", *lines]).encode()
+            uploads.append(await put(content, pipeline="stock", platform=None))
+        ended = await work(ctx, uploads)
+        assert [each.status == Status.FAILED for each in ended] == fails
+        for upload_id, failed in zip(uploads, fails, strict=True):
+            if failed:
+                await retry(ctx, upload_id)
+        await work(ctx, uploads)
+    found = dict(query("SELECT sku, amount FROM stock"))
+    assert found == expected

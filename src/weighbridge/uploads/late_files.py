@@ -30,6 +30,9 @@ from weighbridge.uploads.upsert_sql import (
 )
 
 _SQL = load(__name__)
+_WRITTEN_LATER = sql.SQL(
+    "EXISTS (SELECT FROM public.data_uploads u WHERE u.id = t.upload_id AND u.position > %(position)s)"
+)
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,12 @@ def late_sql(
     """
     parts = insert_parts(pipeline, entity)
     columns = writable_columns(entity, filled)
-    later = sql.SQL("true") if is_confirmed else _is_later(pipeline, entity)
-    takes_over = entity.upsert.update is None  # the row of the first file counts, and this file came first
+    takes_over = (
+        entity.upsert.update is None
+    )  # the row of the first file counts, and this file may have come first
+    later: sql.Composable = _WRITTEN_LATER
+    if not takes_over:
+        later = sql.SQL("true") if is_confirmed else _is_later(pipeline, entity)
 
     def value(column: str) -> sql.Composed:
         late = column in later_columns or takes_over
@@ -201,13 +208,10 @@ def late_sql(
 
 def _is_later(pipeline: Pipeline, entity: Entity) -> sql.Composable:
     """Whether a later file has written the existing row, or has confirmed its group."""
-    written = sql.SQL(
-        "EXISTS (SELECT FROM public.data_uploads u WHERE u.id = t.upload_id AND u.position > %(position)s)"
-    )
     if entity is not pipeline.grain or not pipeline.grouped or pipeline.affected is None:
-        return written
+        return _WRITTEN_LATER
     return sql.SQL("({} OR t.{}::text = ANY (%(groups)s::text[]))").format(
-        written, sql.Identifier(pipeline.affected)
+        _WRITTEN_LATER, sql.Identifier(pipeline.affected)
     )
 
 
