@@ -124,8 +124,8 @@ async def test_a_wrong_parameter_is_422(
         (b'{"forcepartial": true}', "body: 'forcepartial' is not a field; did you mean 'force_partial'?"),
         (
             b'{"x": true}',
-            "body: 'x' is not a field; there is force_partial, encoding, delimiter, decimal, date_order, "
-            "sum_breakdowns.",
+            "body: 'x' is not a field; there is force_partial, as_newest, encoding, delimiter, decimal, "
+            "date_order, sum_breakdowns.",
         ),
         (b'{"force_partial": "perhaps"}', "body.force_partial: expected true or false."),
         (b"{force_partial}", "body: expected JSON, got something else at character 1."),
@@ -171,7 +171,9 @@ async def test_an_upload_has_every_field(
         "row_count": 8,
         "bins": BINS,
         "progress": {"rows_read": 10, "staged": {"daily_metric": 8}, "promoted_rows": 8, "total_rows": 10},
-        "promoted": {"daily_metric": {"inserted": 5, "updated": 1, "unchanged": 2, "failed": 0}},
+        "promoted": {
+            "daily_metric": {"inserted": 5, "updated": 1, "unchanged": 2, "superseded": 0, "failed": 0}
+        },
         "affected_dates": ["2025-01-01", "2025-01-02"],
         "columns": [{"header": "Day", "use": "mapped", "fields": ["daily_metric.date"], "note": ""}],
         "error_text": "Two rows failed.",

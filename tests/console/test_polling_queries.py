@@ -234,8 +234,9 @@ def test_the_status_of_groups_is_read_from_indexes_beside_a_very_large_site(
             (workspace, sites[0][0], status),
         )
         connection.execute("ANALYZE offline_conversion_queue")
-        connection.execute(
-            "SELECT set_config('role', 'weighbridge_deliver', true), set_config('weighbridge.workspace_id', %s, true)",
+        connection.execute(  # as a transaction of the service
+            "SELECT set_config('role', 'weighbridge_deliver', true), set_config('weighbridge.workspace_id', %s, true),"
+            " set_config('enable_seqscan', 'off', true)",
             (str(workspace),),
         )
         asked = dict.fromkeys(("site", "provider", "after_site", "after_provider"))

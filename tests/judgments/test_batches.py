@@ -26,8 +26,8 @@ OTHER = judgments(case("CV-2"))
 POOR = judgments(ROW, case("CV-2", judgment_amount="many"))  # half of its rows are bad
 KEYS = [
     "upload_id", "status", "duplicate", "total_rows", "promoted_rows", "failed_rows", "inserted", "updated",
-    "unchanged", "bins", "plaintiffs_upserted", "judgments_upserted", "affected_dates", "error_code", "error_text",
-    "columns", "missing_fields", "warnings", "warnings_total", "reading",
+    "unchanged", "superseded", "bins", "plaintiffs_upserted", "judgments_upserted", "affected_dates", "error_code",
+    "error_text", "columns", "missing_fields", "warnings", "warnings_total", "reading",
 ]  # fmt: skip
 
 

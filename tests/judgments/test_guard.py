@@ -172,7 +172,7 @@ async def test_a_promotion_that_was_reset_by_hand_begins_again_and_completes(
     await send(judgments(ROW), batch=BATCH)
     attempt = await parse_by_hand(ctx)
     async with ctx.db.tx() as tx:
-        await queue.begin_promotion(tx, attempt.lease)
+        await queue.begin_promotion(tx, attempt.lease, patient=False)
     clock.forward(minutes=2)
     move(query, "pending")
     upload = await load(judgments(ROW), batch=BATCH)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -119,7 +120,8 @@ async def test_a_worker_that_wakes_up_afterwards_can_change_nothing(
     with pytest.raises(LeaseLost):
         async with db.fenced(asleep.lease, "weighbridge_promote") as tx:
             await tx.execute("UPDATE judgments SET county = 'Nowhere'")
-    for verdict in (queue.release_staged, queue.restage, queue.begin_promotion):
+    begin_promotion = partial(queue.begin_promotion, patient=False)
+    for verdict in (queue.release_staged, queue.restage, begin_promotion):
         with pytest.raises(LeaseLost):
             async with db.tx() as tx:
                 await verdict(tx, asleep.lease)

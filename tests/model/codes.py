@@ -27,11 +27,13 @@ PLACES = {
 
 # Strings of `formats` and `rules` that are no codes: columns, functions and options of DuckDB, names of encodings.
 NO_CODES = {
-    "all_cells", "arrow_lossless_conversion", "as_utf8", "codec_of", "codec_of_head", "column_name", "currency_code",
-    "decode_head", "disabled_optimizers", "euc_jp", "euc_kr", "fold_header", "fold_space", "has_more", "in_full",
-    "keep_known_values", "made_here", "memory_limit", "next_cursor", "next_page", "next_page_token", "nfkc_normalize",
-    "not_in_future", "open_sheet", "original_row", "original_upload", "platform_id", "record_links", "row_index",
-    "records_or_cell", "temp_directory", "text_of", "unclear_keys", "utf16_of", "without_added_columns", "zh_cn",
+    "all_cells", "arrow_lossless_conversion", "as_utf8", "breakdown_parts", "client_id", "codec_of",
+    "codec_of_head", "column_name", "currency_code", "decode_head", "disabled_optimizers", "euc_jp", "euc_kr",
+    "fold_header", "fold_space", "has_more", "in_full", "keep_known_values", "made_here", "memory_limit",
+    "natural_key_hash", "next_cursor", "next_page", "next_page_token", "nfkc_normalize", "not_in_future",
+    "open_sheet", "original_row", "original_upload", "platform_id", "project_id", "record_links",
+    "rejected_keys", "rejected_links", "rejected_repeats", "row_index", "records_or_cell", "temp_directory",
+    "text_of", "unclear_keys", "upload_id", "utf16_of", "without_added_columns", "workspace_id", "zh_cn",
     "zh_tw",
 }  # fmt: skip
 

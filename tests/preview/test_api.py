@@ -72,7 +72,7 @@ async def test_a_preview_from_the_form_to_production(
     ended = (await client.get(path, headers=key)).json()
     assert (ended["status"], ended["preview"]) == ("completed", False)
     assert ended["promoted"]["daily_metric"] == {
-        "inserted": 20, "updated": 2, "unchanged": 2, "failed": 0
+        "inserted": 20, "updated": 2, "unchanged": 2, "superseded": 0, "failed": 0
     }  # fmt: skip
 
 

@@ -18,7 +18,10 @@ def test_a_preview_at_the_command_line(main: Command, tmp_path: Path) -> None:
     assert held.json["preview"]["entities"]["daily_metric"] == {"inserted": 4, "updated": 0, "unchanged": 0}
     upload_id = held.json["upload_id"]
     promoted = main("uploads", "promote", upload_id)
-    assert (promoted.code, promoted.out) == (0, f"{upload_id} is queued for promotion.\n")
+    assert (promoted.code, promoted.out) == (
+        0,
+        f"{upload_id} is queued for promotion. It counts as arrived now.\n",
+    )
     again = main("uploads", "promote", upload_id)
     assert (again.code, again.err) == (
         1,

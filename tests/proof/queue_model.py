@@ -334,7 +334,7 @@ class QueueModel(RuleBasedStateMachine):
                     found = Staged(Bins(accepted=ROWS), (), {}, (), piece.digest.to_bytes(1, "big"))
                     after(lambda: self._staged(piece), queue.finish_staging(tx, lease, found))
             case Status.STAGING_COMPLETE:
-                self.world.run(queue.begin_promotion(tx, lease))
+                self.world.run(queue.begin_promotion(tx, lease, patient=False))
                 opened.effect = lambda: self._move(piece, Status.PROMOTING)
             case Status.PROMOTING if piece.place < (len(ENTITIES) - 1, ROWS):
                 mark, rows = self._advanced(piece)

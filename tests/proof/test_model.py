@@ -406,7 +406,7 @@ _WRITES: list[Callable[[Tx, Lease], Awaitable[None]]] = [
     lambda tx, lease: queue.note_rows_read(tx, lease, 7),
     lambda tx, lease: queue.note_staged(tx, lease, {"campaign": 7}),
     lambda tx, lease: queue.finish_staging(tx, lease, Staged(Bins(accepted=7), (), {}, (), b"")),
-    lambda tx, lease: queue.begin_promotion(tx, lease),
+    lambda tx, lease: queue.begin_promotion(tx, lease, patient=False),
     lambda tx, lease: queue.advance(tx, lease, Watermark("daily_metric", 7), {}, 7),
     lambda tx, lease: queue.finish(tx, lease, UploadResult(Status.COMPLETED, 0), ["audit_log"]),
     lambda tx, lease: outbox.finish(tx, outbox.EventDelivery(lease, uuid4(), "", 0, "", {})),

@@ -129,16 +129,16 @@ class Fleet:
 
     def __init__(self, home: Path, logs: Path) -> None:
         self._home, self._logs = home, logs
-        self._started: list[Worker] = []
+        self.started: list[Worker] = []
 
     def start(self, url: str, moment: Moment | None = None, **settings: str) -> Worker:
-        log = self._logs / f"worker-{len(self._started)}.log"
+        log = self._logs / f"worker-{len(self.started)}.log"
         worker = Worker(url, self._home, log, moment, settings)
-        self._started.append(worker)
+        self.started.append(worker)
         return worker
 
     def kill(self) -> None:
-        for worker in self._started:
+        for worker in self.started:
             worker.kill()
 
 
