@@ -24,7 +24,8 @@ WORKSPACE = str(uuid4())
 NAMES = [
     "upload_id", "status", "duplicate", "total_rows", "promoted_rows", "failed_rows", "inserted", "updated",
     "unchanged", "superseded", "bins", "campaigns_upserted", "ad_sets_upserted", "ads_upserted",
-    "daily_metrics_upserted", "affected_dates", "error_code", "error_text", "columns", "missing_fields", "warnings", "warnings_total", "reading",
+    "daily_metrics_upserted", "affected_dates", "error_code", "error_text", "columns",
+    "missing_fields", "warnings", "warnings_total", "reading",
 ]  # fmt: skip
 
 
