@@ -188,6 +188,36 @@ async def test_an_interrupted_promotion_goes_before_an_earlier_file(
     assert waits() == [True, False]
 
 
+async def test_two_files_that_are_retried_keep_their_order(
+    ctx: Context, send: Send, impressions: Callable[[], Any], run: Run, query: Callable[..., Any]
+) -> None:
+    """The later one has rows in production from its first run, although a retry begins it again."""
+    first = await send({("2026-01-01", 1): 1}, invalid=1)
+    second = await send({("2026-01-01", 1): 2}, invalid=1)
+    await work(ctx, [first, second])
+    await retry(ctx, second)
+    assert (await run(second)).status == Status.PARTIAL
+    await retry(ctx, second)
+    await retry(ctx, first)
+    query("UPDATE data_uploads SET run_after = 'infinity' WHERE id = %s", (second,))
+    await run(first)
+    assert impressions() == {("2026-01-01", 1): 2}
+
+
+async def test_uploads_of_an_earlier_version_get_their_lane(
+    ctx: Context, send: Send, query: Callable[..., Any]
+) -> None:
+    uploads = [
+        await send({("2026-01-01", 1): n}, client_id=client) for n, client in enumerate([None, uuid4()])
+    ]
+    lanes = query("SELECT id, lane FROM data_uploads ORDER BY position")
+    assert [id_ for id_, _ in lanes] == uploads
+    query("UPDATE data_uploads SET lane = NULL")
+    async with ctx.db.tx() as tx:
+        await pipeline_tables.fill_lanes(tx, list(ctx.pipelines.values()))
+    assert query("SELECT id, lane FROM data_uploads ORDER BY position") == lanes
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_random_files_and_workers_end_as_one_worker_would(
     ctx: Context, send: Send, impressions: Callable[[], Any], seed: int

@@ -63,3 +63,33 @@ def test_the_claim_touches_a_handful_of_pages_however_many_uploads_have_finished
         assert top["Actual Rows"] == 1
         # Some ten workspaces have queued uploads: a few pages for each, and a few for the writes.
         assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 400
+
+
+def test_the_claim_does_not_look_at_staged_files_that_wait_for_their_turn(
+    database_url: str, workspace: UUID
+) -> None:
+    """Many files of one lane are staged behind one that is still parsed."""
+    staged = 3_000
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE data_uploads DISABLE TRIGGER USER")
+        connection.execute(
+            "INSERT INTO data_uploads (workspace_id, source, pipeline, content_sha256, byte_size, lane, status)"
+            " SELECT %s, 'manual', 'ads', sha256(n::text::bytea), 1, 'ads//meta',"
+            " CASE n WHEN 1 THEN 'processing' ELSE 'staging_complete' END FROM generate_series(1, %s) AS n",
+            (workspace, staged),
+        )
+        connection.execute(
+            "INSERT INTO weighbridge.attempts (queue, subject, workspace_id, slot, worker, opened_at, progressed_at,"
+            " lease_until) SELECT 'uploads', id, workspace_id, 1, 'w', now(), now(), now() + interval '1 h'"
+            " FROM data_uploads WHERE status = 'processing'"
+        )
+        sources = "'{pending,staging_complete}'"
+        claim = f"SELECT * FROM weighbridge.claim_waiting_upload('w', {sources}, '{{ads}}', '1 minute', 3)"
+        for analyzed in (False, True):
+            if analyzed:
+                connection.execute("VACUUM ANALYZE data_uploads")
+            connection.execute(claim)
+            plan: Any = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {claim}").fetchone()
+            top = plan[0][0]["Plan"]
+            assert top["Actual Rows"] == 0
+            assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < staged / 4, analyzed

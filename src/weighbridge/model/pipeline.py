@@ -330,16 +330,22 @@ class Pipeline:
         """Whether any field contains personal data."""
         return any(declared.personal for declared in self.fields.values())
 
-    def lane(self, client_id: object, platform: object, project_id: object) -> str | None:
-        """Files with equal lanes may have the same rows; others never do. None: the order of files does not matter.
+    @property
+    def lane_scopes(self) -> list[str] | None:
+        """Two rows can only be the same if they agree in these scopes, which all keys of the pipeline have.
 
-        Two rows can only be the same if they agree in the scopes that all keys of the pipeline have.
+        None: the order of files does not matter.
         """
         if not any(entity.upsert.ordered for entity in self.entities):
             return None
+        return [name for name in SCOPES if all(name in entity.scope for entity in self.entities)]
+
+    def lane(self, client_id: object, platform: object, project_id: object) -> str | None:
+        """Files with equal lanes may have the same rows; others never do. As pipeline_tables.fill_lanes."""
+        if self.lane_scopes is None:
+            return None
         values = {"client_id": client_id, "platform": platform, "project_id": project_id}
-        common = [name for name in SCOPES if all(name in entity.scope for entity in self.entities)]
-        return "/".join([self.name, *(str(values[name] or "") for name in common)])
+        return "/".join([self.name, *(str(values[name] or "") for name in self.lane_scopes)])
 
     def profile(self, platform: str) -> Profile | None:
         return next((p for p in self.profiles if p.name == platform), None)

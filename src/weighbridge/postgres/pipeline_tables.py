@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
@@ -52,6 +53,23 @@ async def install(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
     if changed:
         await _make_view(tx, pipelines)
     return [p.name for p in changed]
+
+
+async def fill_lanes(tx: Tx, pipelines: Sequence[Pipeline]) -> None:
+    """Give uploads of earlier versions their lane (Pipeline.lane): some may still be in the queue, or be retried."""
+    for pipeline in pipelines:
+        if pipeline.lane_scopes is None:
+            continue
+        parts = [
+            sql.SQL("coalesce({}::text, '')").format(sql.Identifier(name)) for name in pipeline.lane_scopes
+        ]
+        lane = sql.SQL("concat_ws('/', {})").format(sql.SQL(", ").join([sql.SQL("pipeline"), *parts]))
+        await tx.execute(
+            sql.SQL("UPDATE public.data_uploads SET lane = {} WHERE lane IS NULL AND pipeline = %s").format(
+                lane
+            ),
+            (pipeline.name,),
+        )
 
 
 def _refuse_clashes(pipelines: list[Pipeline]) -> None:

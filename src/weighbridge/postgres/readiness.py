@@ -29,4 +29,6 @@ async def make_ready(tx: Tx, pipelines: Sequence[Pipeline], *, reapply: bool = F
     """Bring the database to this version's schema, with tables for these pipelines. All or nothing."""
     applied = await migrate.migrate(tx, reapply=reapply)
     made = await pipeline_tables.install(tx, list(pipelines))
+    if applied:
+        await pipeline_tables.fill_lanes(tx, pipelines)
     return [*applied, *(f"tables of the pipeline {name}" for name in made)]

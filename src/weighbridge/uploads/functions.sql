@@ -248,23 +248,41 @@ GRANT EXECUTE ON FUNCTION weighbridge.note_duplicate(uuid, text) TO weighbridge_
 
 -- Order of arrival -------------------------------------------------------------------------------------------
 
+-- The upload of a lane whose turn it is: one whose promotion has begun, or the one with the lowest position. A file that may be
+-- away for long has no turn: a preview on hold, a file that is not stored, or one that is tried again only after a minute. It is
+-- late when it comes: see is_late.
+CREATE OR REPLACE FUNCTION weighbridge.lane_head(p_workspace uuid, p_lane text) RETURNS uuid
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT coalesce(
+            (SELECT e.id FROM public.data_uploads e
+             WHERE e.workspace_id = p_workspace AND e.lane = p_lane
+               AND (e.status = 'promoting'
+                    OR e.watermark_entity <> '' AND e.status IN ('pending', 'processing', 'staging_complete'))
+             ORDER BY e.status = 'promoting' DESC, e.position LIMIT 1),
+            (SELECT e.id FROM public.data_uploads e
+             WHERE e.workspace_id = p_workspace AND e.lane = p_lane
+               AND e.status IN ('pending', 'processing', 'staging_complete', 'promoting')
+               AND NOT e.preview AND e.storage_status = 'stored' AND e.run_after <= weighbridge.now() + INTERVAL '1 minute'
+             ORDER BY e.position LIMIT 1))
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.lane_head(uuid, text) FROM PUBLIC;
+
 -- The upload that a staged upload waits for before it is promoted; NULL: none. The files of a lane are promoted one after
--- another, in the order of their positions. Nobody waits for a file that may stay away for long: a preview that waits for a
--- person, or a file that is not stored. Such a file is late when it comes: see is_late.
+-- another, in the order of their positions.
 CREATE OR REPLACE FUNCTION weighbridge.waits_for(p_upload public.data_uploads) RETURNS uuid
     LANGUAGE sql STABLE
     AS $$
-        SELECT e.id FROM public.data_uploads e
-        WHERE e.workspace_id = p_upload.workspace_id AND e.lane = p_upload.lane AND e.id <> p_upload.id
-          AND e.status IN ('pending', 'processing', 'staging_complete', 'promoting')
-          AND (e.status = 'promoting'
-               -- one whose promotion was interrupted goes first
-               OR p_upload.watermark_entity = ''
-                  AND (e.watermark_entity <> ''
-                       OR e.position < p_upload.position AND NOT e.preview AND e.storage_status = 'stored'))
-        ORDER BY e.position LIMIT 1
+        SELECT nullif(CASE WHEN p_upload.lane IS NOT NULL THEN weighbridge.lane_head(p_upload.workspace_id, p_upload.lane) END,
+                      p_upload.id)
     $$;
 REVOKE ALL ON FUNCTION weighbridge.waits_for(public.data_uploads) FROM PUBLIC;
+
+-- The upload counts as arrived now.
+CREATE OR REPLACE FUNCTION weighbridge.count_as_newest(p_upload uuid) RETURNS void
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    AS $$ UPDATE public.data_uploads SET position = nextval('arrivals') WHERE id = p_upload $$;
+REVOKE ALL ON FUNCTION weighbridge.count_as_newest(uuid) FROM PUBLIC;
 
 -- Whether rows of a later file of its lane are in production. Then the rows of this one must not replace those.
 CREATE OR REPLACE FUNCTION weighbridge.is_late(p_upload public.data_uploads) RETURNS boolean
@@ -273,7 +291,7 @@ CREATE OR REPLACE FUNCTION weighbridge.is_late(p_upload public.data_uploads) RET
         SELECT p_upload.lane IS NOT NULL AND EXISTS (
             SELECT FROM public.data_uploads e
             WHERE e.workspace_id = p_upload.workspace_id AND e.lane = p_upload.lane AND e.position > p_upload.position
-              AND e.watermark_entity <> '')
+              AND e.has_rows)
     $$;
 REVOKE ALL ON FUNCTION weighbridge.is_late(public.data_uploads) FROM PUBLIC;
 
@@ -295,7 +313,10 @@ BEGIN
     IF v_row.status = 'pending' OR v_row.lane IS NULL THEN
         RETURN true;
     END IF;
-    RETURN pg_try_advisory_xact_lock(lane_lock(v_row)) AND waits_for(v_row) IS NULL;
+    IF NOT pg_try_advisory_xact_lock(lane_lock(v_row)) THEN
+        RETURN false;
+    END IF;
+    RETURN waits_for(v_row) IS NULL; -- a statement of its own: it sees what was committed before the lock
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.may_promote_now(uuid) FROM PUBLIC;
 
@@ -363,6 +384,45 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.open_attempt(uuid, uuid, text, interval, int, uuid) FROM PUBLIC;
 
+-- The uploads of a workspace that can be claimed now, oldest first. Of the staged files of each lane, only the one whose turn it
+-- is: the others are not looked at, however many they are.
+CREATE OR REPLACE FUNCTION weighbridge.claimable_uploads(p_workspace uuid, p_from text[], p_pipelines text[], p_limit int)
+    RETURNS SETOF uuid
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+    AS $$
+        WITH RECURSIVE lanes (lane) AS ( -- a loose index scan
+            (SELECT d.lane FROM public.data_uploads d
+             WHERE d.workspace_id = p_workspace AND d.lane IS NOT NULL
+               AND d.status IN ('pending', 'processing', 'staging_complete', 'promoting')
+               AND 'staging_complete' = ANY (p_from)
+             ORDER BY d.lane LIMIT 1)
+            UNION ALL
+            SELECT (SELECT d.lane FROM public.data_uploads d
+                    WHERE d.workspace_id = p_workspace AND d.lane IS NOT NULL AND d.lane > l.lane
+                      AND d.status IN ('pending', 'processing', 'staging_complete', 'promoting')
+                    ORDER BY d.lane LIMIT 1)
+            FROM lanes l WHERE l.lane IS NOT NULL
+        ), waiting AS (
+            (SELECT d.id, d.created_at FROM public.data_uploads d
+             WHERE d.workspace_id = p_workspace AND d.status IN ('pending', 'staging_complete') AND d.project_id IS NULL
+               AND (d.status = 'pending' OR d.lane IS NULL)
+               AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= weighbridge.now()
+               -- not one that is staged and whose own attempt continues with promotion
+               AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
+             ORDER BY d.created_at, d.id LIMIT p_limit)
+            UNION ALL
+            SELECT d.id, d.created_at
+            FROM (SELECT lane_head(p_workspace, l.lane) AS id FROM lanes l WHERE l.lane IS NOT NULL OFFSET 0) head
+            CROSS JOIN LATERAL (SELECT * FROM public.data_uploads u WHERE u.id = head.id OFFSET 0) d
+            WHERE d.status = 'staging_complete' AND d.project_id IS NULL
+              AND d.pipeline = ANY (p_pipelines) AND d.run_after <= weighbridge.now()
+              AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
+        )
+        SELECT w.id FROM waiting w ORDER BY w.created_at, w.id LIMIT p_limit
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.claimable_uploads(uuid, text[], text[], int) FROM PUBLIC;
+
 -- Claims the oldest upload of the next workspace: of those with a free slot, the one with the fewest running attempts, then
 -- the one that got a slot longest ago. p_skip: not of these workspaces, as a worker keeps its last slot for another one. No
 -- row: nothing can be claimed. Jobs of projects are claimed by claim_job.
@@ -400,24 +460,23 @@ BEGIN
               AND d.project_id IS NULL
               AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
               AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
-              AND (d.status = 'pending' OR waits_for(d) IS NULL)
             ORDER BY d.created_at, d.id LIMIT 1
         ) head
         LEFT JOIN running_work() r USING (workspace_id)
         WHERE w.workspace_id <> ALL (p_skip) AND slots_in_use(w.workspace_id) < p_per_workspace
         ORDER BY coalesce(r.attempts, 0), served_at(w.workspace_id), head.created_at
     LOOP
-        -- SKIP LOCKED: a slow claim must not queue the others.
-        SELECT d.id INTO v_upload FROM public.data_uploads d
-        WHERE d.workspace_id = v_workspace AND d.status IN ('pending', 'staging_complete') AND d.project_id IS NULL
-          AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
-          -- not one that is staged and whose own attempt continues with promotion
-          AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
-          AND (d.status = 'pending' OR waits_for(d) IS NULL)
-        ORDER BY d.created_at, d.id LIMIT 1
-        FOR UPDATE SKIP LOCKED;
-        CONTINUE WHEN NOT FOUND OR NOT may_promote_now(v_upload);
-        v_token := open_attempt(v_upload, v_workspace, p_worker, p_lease, p_per_workspace, NULL);
+        v_token := NULL;
+        FOR v_upload IN SELECT c FROM claimable_uploads(v_workspace, p_from, p_pipelines, 20) c LOOP
+            -- SKIP LOCKED: a slow claim must not queue the others. Another one may have claimed it since.
+            PERFORM FROM public.data_uploads d
+            WHERE d.id = v_upload AND d.status = ANY (p_from) AND d.run_after <= v_now
+              AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
+            FOR UPDATE SKIP LOCKED;
+            CONTINUE WHEN NOT FOUND OR NOT may_promote_now(v_upload);
+            v_token := open_attempt(v_upload, v_workspace, p_worker, p_lease, p_per_workspace, NULL);
+            EXIT; -- without a token, no slot is free
+        END LOOP;
         CONTINUE WHEN v_token IS NULL;
         PERFORM note_turn(v_workspace);
         upload_id := v_upload;
@@ -622,7 +681,12 @@ BEGIN
     IF v_row.lane IS NOT NULL AND v_row.status = 'staging_complete' THEN
         PERFORM pg_advisory_xact_lock(lane_lock(v_row));
         v_earlier := waits_for(v_row);
-        IF v_earlier IS NOT NULL AND p_patient AND has_live_attempt(v_earlier) THEN
+        IF v_earlier IS NOT NULL AND p_patient AND has_live_attempt(v_earlier)
+           AND (SELECT count(*) FROM (SELECT FROM public.data_uploads e
+                                      WHERE e.workspace_id = v_row.workspace_id AND e.lane = v_row.lane
+                                        AND e.position < v_row.position AND NOT e.preview
+                                        AND e.status IN ('pending', 'processing', 'staging_complete', 'promoting')
+                                      LIMIT 3) AS few) < 3 THEN
             RETURN 'soon';
         ELSIF v_earlier IS NOT NULL THEN
             PERFORM close_attempt(p_token, 'done', NULL);
@@ -644,7 +708,7 @@ CREATE OR REPLACE FUNCTION weighbridge.later_uploads(p_upload uuid) RETURNS TABL
         SELECT e.id, e.client_id, e.platform, e.project_id, e.column_report, ARRAY(SELECT g.group_key FROM staging_groups g WHERE g.upload_id = e.id AND g.skipped)
         FROM public.data_uploads d
         JOIN public.data_uploads e ON e.workspace_id = d.workspace_id AND e.lane = d.lane AND e.position > d.position
-        WHERE d.id = p_upload AND e.watermark_entity <> ''
+        WHERE d.id = p_upload AND e.has_rows
     $$;
 REVOKE ALL ON FUNCTION weighbridge.later_uploads(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.later_uploads(uuid) TO weighbridge_promote;
@@ -675,7 +739,7 @@ DECLARE
 BEGIN
     UPDATE public.data_uploads
     SET watermark_entity = p_entity, watermark_seq = p_seq, promoted = p_promoted, promoted_rows = p_promoted_rows,
-        failures = 0
+        has_rows = true, failures = 0
     WHERE id = v_upload;
     PERFORM note_progress(p_token);
 END $$;

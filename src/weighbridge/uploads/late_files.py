@@ -30,6 +30,10 @@ from weighbridge.uploads.upsert_sql import (
 )
 
 _SQL = load(__name__)
+_WRITTEN = sql.SQL(
+    " AND NOT EXISTS (SELECT FROM public.upload_rejections r"
+    " WHERE r.upload_id = e.upload_id AND r.row_index = e.row_index AND r.stage = 'promote')"
+)
 _WRITTEN_LATER = sql.SQL(
     "EXISTS (SELECT FROM public.data_uploads u WHERE u.id = t.upload_id AND u.position > %(position)s)"
 )
@@ -87,7 +91,9 @@ async def confirmed(
             "SELECT DISTINCT s.seq FROM {staged} s JOIN {staged} e ON ROW({own})::text = ROW({other})::text"
             " WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s"
             " AND e.upload_id = ANY (%(later)s) AND e.workspace_id = %(workspace)s"
+            "{written}"
         ).format(
+            written=_WRITTEN if entity is pipeline.grain else sql.SQL(""),
             staged=staging_table(pipeline, entity),
             own=key.join(sql.SQL("s.{}").format(sql.Identifier(name)) for name in entity.key),
             other=key.join(sql.SQL("e.{}").format(sql.Identifier(name)) for name in entity.key),

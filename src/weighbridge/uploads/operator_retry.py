@@ -54,6 +54,8 @@ async def reopen_one(
     try:
         async with savepoint(tx):
             if upload.storage_status == "retry_failed" and await _stored_again(tx, upload, actor):
+                if newest:
+                    await uploads_queue.count_as_newest(tx, upload.id)
                 if reading is not None:
                     await uploads_queue.change_reading(tx, upload.id, reading, actor)
                 return Status.PENDING

@@ -54,8 +54,12 @@ async def parse(attempt: Attempt, ctx: Context) -> None:
             rows = _to_stage(pipeline, checked, upload.staged if resumed else {}, grouped)
             last = await _stage(attempt, ctx, pipeline, rows)
             await _finish(attempt, ctx, checked, _Parsed(last, grouped, whole))
-        finally:
-            await asyncio.to_thread(checked.close)
+        except BaseException:
+            await asyncio.to_thread(
+                checked.db.discard
+            )  # after a cancellation, a thread may still be using it
+            raise
+        await asyncio.to_thread(checked.close)
 
 
 async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> list[SummedRecord]:

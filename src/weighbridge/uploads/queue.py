@@ -344,6 +344,11 @@ async def retry(
     return row[0] if row else None
 
 
+async def count_as_newest(tx: Tx, upload_id: UUID) -> None:
+    """Its rows replace those of files that arrived after it."""
+    await tx.execute(_SQL["count_as_newest"], (upload_id,))
+
+
 async def change_reading(tx: Tx, upload_id: UUID, reading: ReadOptions, actor: str) -> None:
     """Change the read options of a pending upload, audited."""
     await tx.execute(_SQL["change_reading"], (upload_id, Jsonb(reading.as_dict()), actor))

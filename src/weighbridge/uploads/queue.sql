@@ -27,6 +27,9 @@ ORDER BY created_at DESC, id
 -- name: started_uploads
 SELECT id FROM public.data_uploads WHERE id = ANY (%s) AND status <> 'pending'
 
+-- name: count_as_newest
+SELECT weighbridge.count_as_newest(%s)
+
 -- name: waits_for
 SELECT d.id, weighbridge.waits_for(d) FROM public.data_uploads d
 WHERE d.id = ANY (%s) AND d.status = 'staging_complete' AND NOT weighbridge.has_live_attempt(d.id)
