@@ -28,7 +28,7 @@
 -- events.
 --   advisory lock 1   shared while an upload of the workspace is promoted, exclusive to delete a dimension row
 --   advisory lock 2   one slot of a workspace: tried, never waited for
---   advisory lock 3   one lane of a workspace, while it is decided whether an upload may be promoted
+--   advisory lock 8   one lane of a workspace, while it is decided whether an upload may be promoted
 --
 -- The order of arrival. Files that may have the same rows share a lane (model/pipeline.py). They are parsed at the same time,
 -- and promoted one after another in the order of their positions (waits_for), so that production is as if the files had been
@@ -248,9 +248,9 @@ GRANT EXECUTE ON FUNCTION weighbridge.note_duplicate(uuid, text) TO weighbridge_
 
 -- Order of arrival -------------------------------------------------------------------------------------------
 
--- The upload of a lane whose turn it is: one whose promotion has begun, or the one with the lowest position. A file that may be
--- away for long has no turn: a preview on hold, a file that is not stored, or one that is tried again only after a minute. It is
--- late when it comes: see is_late.
+-- The upload of a lane whose turn it is: one whose promotion has begun, or the one with the lowest position. The others do not
+-- wait for a preview on hold, a file that is not stored, or one that is tried again only after a minute. Such a file can be late:
+-- see is_late.
 CREATE OR REPLACE FUNCTION weighbridge.lane_head(p_workspace uuid, p_lane text) RETURNS uuid
     LANGUAGE sql STABLE
     AS $$
@@ -298,7 +298,7 @@ REVOKE ALL ON FUNCTION weighbridge.is_late(public.data_uploads) FROM PUBLIC;
 -- Serialises the decisions about one lane, until the end of the transaction. Tried, not waited for, by claims.
 CREATE OR REPLACE FUNCTION weighbridge.lane_lock(p_upload public.data_uploads) RETURNS bigint
     LANGUAGE sql IMMUTABLE
-    AS $$ SELECT hashtextextended(format('%s/%s', p_upload.workspace_id, p_upload.lane), 3) $$;
+    AS $$ SELECT hashtextextended(format('%s/%s', p_upload.workspace_id, p_upload.lane), 8) $$;
 REVOKE ALL ON FUNCTION weighbridge.lane_lock(public.data_uploads) FROM PUBLIC;
 
 -- For claims: whether the upload, which the caller has locked, is not staged or may be promoted now. If it may, no other file of
@@ -664,8 +664,8 @@ REVOKE ALL ON FUNCTION weighbridge.release_staged(uuid) FROM PUBLIC;
 -- Promote ----------------------------------------------------------------------------------------------------
 
 -- From staging_complete to promoting; also where the attempt claimed it as promoting. `in_order` or `late`; or it must wait for
--- another one of its lane: `soon` if that is under way and p_patient, so that the attempt may ask again, else `later`, and the
--- attempt is closed.
+-- another one of its lane: `wait` if that is in progress and p_patient, so that the attempt can ask again, else `released`, and
+-- the attempt is closed.
 CREATE OR REPLACE FUNCTION weighbridge.begin_promotion(p_token uuid, p_patient boolean) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
@@ -687,10 +687,10 @@ BEGIN
                                         AND e.position < v_row.position AND NOT e.preview
                                         AND e.status IN ('pending', 'processing', 'staging_complete', 'promoting')
                                       LIMIT 3) AS few) < 3 THEN
-            RETURN 'soon';
+            RETURN 'wait';
         ELSIF v_earlier IS NOT NULL THEN
             PERFORM close_attempt(p_token, 'done', NULL);
-            RETURN 'later';
+            RETURN 'released';
         END IF;
     END IF;
     UPDATE public.data_uploads SET status = 'promoting' WHERE id = v_upload;

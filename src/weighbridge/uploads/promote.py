@@ -39,7 +39,7 @@ async def promote(attempt: Attempt, ctx: Context) -> bool:
     if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
         raise StagingLost("other rows are staged than were accepted")
     turn, later = await _begin(attempt, ctx)
-    if turn is Turn.LATER:
+    if turn is Turn.RELEASED:
         return False
     writer = PromotionWriter(attempt, ctx, pipeline, later)
     for entity in _from_watermark(upload, pipeline):
@@ -65,7 +65,7 @@ async def _begin(attempt: Attempt, ctx: Context) -> tuple[Turn, LaterFiles | Non
         async with ctx.db.fenced(attempt.lease, roles.PROMOTE, durable=False) as tx:
             turn = await queue.begin_promotion(tx, attempt.lease, patient=monotonic() < give_up)
             later = await later_files(tx, attempt.upload) if turn is Turn.LATE else None
-        if turn is not Turn.SOON:
+        if turn is not Turn.WAIT:
             return turn, later
         attempt.check()
         await asyncio.sleep(ASK_AGAIN)

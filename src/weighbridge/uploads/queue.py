@@ -276,12 +276,12 @@ class Turn(StrEnum):
 
     IN_ORDER = "in_order"
     LATE = "late"  # rows of later files are in production
-    SOON = "soon"  # a worker is busy with the file before it: ask again
-    LATER = "later"  # nobody is; the attempt is closed
+    WAIT = "wait"  # an earlier file is in progress: ask again
+    RELEASED = "released"  # the attempt is closed, and the upload is claimed again when it is its turn
 
 
 async def begin_promotion(tx: Tx, lease: Lease, *, patient: bool) -> Turn:
-    """SOON only if `patient`."""
+    """WAIT only if `patient`."""
     row = await fetch_one(tx, _SQL["begin_promotion"], (lease.token, patient))
     assert row is not None
     return Turn(row[0])
