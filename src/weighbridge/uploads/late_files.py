@@ -1,8 +1,9 @@
 """Called by promote_entity: writes rows of a late file, when rows of later files are in production already.
 
 A file is late if the later ones did not wait for it: an operator retries it, or it had to wait for the store
-(uploads/functions.sql, lane_head). The result must be as if the files had been promoted in the order of their arrival, so a row of a late file
-does not replace a row that a later file has written or confirmed: it is superseded. Upsert.late is what it may do.
+(uploads/functions.sql, lane_head). The result must be as if the files had been promoted in the order of their arrival,
+so a row of a late file does not replace a row that a later file has written or confirmed: it is superseded.
+Upsert.late is what it may do.
 """
 
 from __future__ import annotations
