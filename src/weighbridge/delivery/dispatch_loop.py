@@ -56,7 +56,7 @@ class Dispatcher:
         self._error: BaseException | None = None
 
     async def run(self, plan: Sequence[tuple[DueGroup, int]]) -> None:
-        """Returns when every call is settled or `InFlight.held`. Then raises the first error of a claim or an exchange, if any."""
+        """Returns when every call is settled or held. Then raises the first error of a claim or exchange, if any."""
         self._prefetcher.plan(plan)
         self._signals.runs.add(self._run)
         try:

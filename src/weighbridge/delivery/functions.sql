@@ -687,13 +687,13 @@ DECLARE
     v_free tid[];
     v_held uuid[] := '{}';
 BEGIN
-    -- xmax is 0 unless a transaction has locked or changed this version of a row. Locking all rows here would write each of
-    -- them once more.
+    -- xmax is 0, or the claim that wrote this version of a row, unless another transaction has locked or changed it since.
+    -- Locking all rows here would write each of them once more.
     v_marked := ARRAY(
         SELECT q.ctid FROM jsonb_to_recordset(p_calls) AS c (batch_id uuid, claimed_at timestamptz)
         JOIN public.offline_conversion_queue q
           ON q.claimed_at = c.claimed_at AND q.status = 'PROCESSING' AND q.batch_id = c.batch_id
-        WHERE c.batch_id = ANY (p_batches) AND q.xmax <> '0'::xid);
+        WHERE c.batch_id = ANY (p_batches) AND q.xmax <> '0'::xid AND q.xmax <> q.xmin);
     IF v_marked <> '{}' THEN
         v_free := ARRAY(SELECT q.ctid FROM public.offline_conversion_queue q WHERE q.ctid = ANY (v_marked)
                         FOR NO KEY UPDATE SKIP LOCKED);
