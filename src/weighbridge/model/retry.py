@@ -131,7 +131,7 @@ RESULT = Backoff(tries=8, first=timedelta(milliseconds=200), longest=timedelta(s
 
 # Writing the result of a call while another transaction has locked its rows or counters: about a minute, then the lease
 # expires and the conversions are recovered.
-HELD_RESULT = Backoff(tries=64, first=timedelta(milliseconds=10), longest=timedelta(seconds=1))
+HELD_RESULT = Backoff(tries=240, first=timedelta(milliseconds=10), longest=timedelta(milliseconds=250))
 
 # A command of Redis, on a new connection: after a restart of the server, old connections still look open.
 REDIS_RETRIES = 1
