@@ -26,7 +26,7 @@ test: install ## run the whole test suite (make test ARGS="-k lease -n 0")
 	@$(BIN)/python -m pytest --durations=15 $(ARGS)
 
 soak: install ## kill tests at every commit, and long property tests; half an hour or more
-	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/proof tests/engine/test_claim_cost.py tests/slots/test_model.py tests/deliver/test_model.py tests/rules/test_pollution.py tests/rules/test_values.py tests/keywords tests/judgments/test_dedupe_key.py tests/projects/test_determinism.py tests/intake/test_recognise.py $(ARGS)
+	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/proof tests/engine/test_claim_cost.py tests/engine/test_other_workspaces.py tests/slots/test_model.py tests/deliver/test_model.py tests/rules/test_pollution.py tests/rules/test_values.py tests/keywords tests/judgments/test_dedupe_key.py tests/projects/test_determinism.py tests/intake/test_recognise.py $(ARGS)
 
 check: install ## lint, formatting, types, import layers
 	$(BIN)/ruff check

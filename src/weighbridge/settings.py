@@ -135,7 +135,8 @@ class Settings(BaseSettings):
         365,
         ge=1,
         le=36_500,
-        description="Retention of rejected rows, warnings and repeated files in days after their upload has ended.",
+        description="Retention of rejected rows, warnings and repeated files in days after their upload has ended. "
+        "The counts stay; the upload page and `uploads rejects` report that the rows were deleted.",
     )
     audit_days: int = Field(730, ge=1, le=36_500, description="Retention of the audit log, in days.")
     parse_memory_mb: int = Field(

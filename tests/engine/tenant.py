@@ -25,6 +25,7 @@ from weighbridge.console import create
 from weighbridge.delivery import queue as delivery_queue
 from weighbridge.delivery.confirm import confirm
 from weighbridge.delivery.deliver import deliver
+from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.vault import new_key as new_vault_key
 from weighbridge.engine import recover
 from weighbridge.engine.announce import announce
@@ -35,6 +36,7 @@ from weighbridge.postgres import roles
 from weighbridge.projects import queue as projects_queue
 from weighbridge.settings import read
 from weighbridge.storage import queue as storage_queue
+from weighbridge.storage import quota
 from weighbridge.storage.recount import recount
 from weighbridge.storage.replay import due, replay
 from weighbridge.storage.retention import retain
@@ -187,6 +189,9 @@ class Tenant:
     async def conversions(self) -> None:
         ctx = self.app.ctx
         assert ctx.outbound is not None
+        in_flight = (
+            InFlight()
+        )  # as in a worker: a run does not wait for calls of others that cannot be settled
         async with self.client() as http:
             made = await ok(http.post("/api/sites", json={"name": "shop", "providers": ["google_ads"]}))
             site = self.site = UUID(made.json()["site_id"])
@@ -205,10 +210,10 @@ class Tenant:
             await self.load(
                 "\n".join([SALES, *lines[1:], f"more,{day},1,EUR,gclid-more,", ""]).encode(), **said
             )
-            await deliver(ctx, "test", 500)
+            await deliver(ctx, "test", 500, in_flight)
             sale = {"site_id": str(site), "order_id": "by api", "occurred_at": day.replace(" ", "T") + ":00"}
             await ok(http.post("/api/conversions", json={"conversions": [sale | {"gclid": "g"}]}))
-            await deliver(ctx, "test", 500)
+            await deliver(ctx, "test", 500, in_flight)
             await confirm(ctx)
             await ok(http.post(f"/api/sites/{site}/providers/google_ads/reset"))
         async with self.app.db.tx() as tx:
@@ -245,6 +250,7 @@ class Tenant:
         async with ctx.db.tx() as tx:
             await figures.watch_queues(tx, 10, 100)
             await storage_queue.watch(tx, 100, timedelta(minutes=15))
+        await quota.count_again(ctx.db)
         async with ctx.db.tx(roles.DELIVER) as tx:
             await delivery_queue.watch(tx, timedelta(hours=24), 10_000)
             await delivery_queue.recover_stuck(tx, 15)

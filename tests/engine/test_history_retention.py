@@ -9,12 +9,15 @@ from uuid import UUID, uuid4
 
 import psycopg
 
-from tests.engine.conftest import Put, Run, meta_file, meta_line
+from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
 from tests.engine.steps import claim
+from tests.engine.tenant import Tenant
 from weighbridge import retention
+from weighbridge.app import App
 from weighbridge.delivery.context import Context
 from weighbridge.engine.announce import announce
 from weighbridge.engine.options import WorkerOptions
+from weighbridge.model.states import Status
 
 LEASE = WorkerOptions().lease
 
@@ -41,6 +44,19 @@ async def test_the_history_of_a_load_is_removed_after_its_time_and_its_rows_stay
     assert (await retention.expire(ctx.db, ctx.limits))["audit_log"] == 1
     assert query("SELECT count(*) FROM daily_metrics") == [(12,)]
     assert query("SELECT status, failed_rows FROM data_uploads") == [("completed", 1)]
+
+
+async def test_the_console_reports_that_rejected_rows_were_deleted(app: App, query: Any) -> None:
+    tenant = Tenant(app)
+    bad = f"{HEADER}\n{meta_line('2026-01-20', 0)}\n{meta_line('2026-01-20', 1, impressions='x')}\n"
+    upload = await tenant.load(bad.encode(), Status.PARTIAL, force_partial=True)
+    async with tenant.client() as http:
+        for deleted in (False, True):
+            for page in ("", "/rows?code=bad_integer"):
+                answer = await http.get(f"/uploads/{upload.id}{page}")
+                assert answer.status_code == 200
+                assert ("The rejected rows were deleted" in answer.text) == deleted
+            query("DELETE FROM upload_rejections")
 
 
 async def test_what_is_still_needed_stays_at_any_age(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.cli.conftest import Command
 
@@ -31,6 +32,21 @@ def test_rejects_are_fixed_at_the_command_line(main: Command, tmp_path: Path) ->
     assert shown["fixed_by"] == [{"upload_id": second, "filename": "fixed.csv", "rows": 1}]
     assert f"fixed_by         1 row: upload {second}\n" in main("uploads", "show", first).out
     assert f"fixes            1 row: upload {first}\n" in main("uploads", "show", second).out
+
+
+def test_rejected_rows_whose_retention_period_is_over_are_reported_as_deleted(
+    main: Command, tmp_path: Path, query: Any
+) -> None:
+    (tmp_path / "cases.csv").write_text(CASES)
+    options = ("--pipeline", "judgments", "--json", "--force-partial")
+    upload = main("load", "cases.csv", *options).json["upload_id"]
+    assert "deleted" not in main("uploads", "rejects", upload).err
+    query("DELETE FROM upload_rejections")
+    written = main("uploads", "rejects", upload)
+    assert (written.code, table(written.out)) == (0, [])
+    assert written.err == (
+        "The rejected rows were deleted: the retention period (setting rejection_days) is over.\n"
+    )
 
 
 def test_how_a_file_was_read_is_shown_in_words(main: Command, tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from weighbridge.postgres import roles
 async def deliver(ctx: Context, worker: str, limit: int, in_flight: InFlight | None = None) -> RunCounts:
     """Send at most `limit` conversions, and finish every call. Any number of runs may do this at once.
 
-    Concurrent runs of a process share `in_flight`, and keep its limits together.
+    Concurrent runs of a process share `in_flight`, and keep its limits together. They do not wait for calls that
+    cannot be settled because of another transaction: their caller does, with `settle_held`.
     """
     outbound = outbound_of(ctx)
     async with ctx.db.tx(roles.DELIVER) as tx:
@@ -32,6 +33,8 @@ async def deliver(ctx: Context, worker: str, limit: int, in_flight: InFlight | N
     if plan.open_groups:
         async with ctx.db.tx(roles.DELIVER) as tx:
             counts.parked = await breaker.park(tx, plan.open_groups, limit)
-    dispatcher = Dispatcher(ctx, outbound, worker, counts, in_flight or InFlight())
-    await dispatcher.run([*plan.probes, *plan.shares])
+    limits = in_flight or InFlight()
+    await Dispatcher(ctx, outbound, worker, counts, limits).run([*plan.probes, *plan.shares])
+    if in_flight is None:
+        await limits.settle_held()
     return counts

@@ -87,6 +87,7 @@ class Deliverer:
         finally:
             stopping.cancel()
             await asyncio.gather(*runs, return_exceptions=True)
+            await self._in_flight.settle_held()
             await cancel(beside)
 
     async def _wait(self, tasks: set[asyncio.Task[Any]], *events: asyncio.Event) -> None:

@@ -56,7 +56,7 @@ class Dispatcher:
         self._error: BaseException | None = None
 
     async def run(self, plan: Sequence[tuple[DueGroup, int]]) -> None:
-        """Returns when every call is settled. Then raises the first error of a claim or an exchange, if any."""
+        """Returns when every call is settled or held. Then raises the first error of a claim or exchange, if any."""
         self._prefetcher.plan(plan)
         self._signals.runs.add(self._run)
         try:
@@ -224,8 +224,14 @@ class Dispatcher:
             return self._slot_batcher.remove(result.batch.key)
         return []
 
+    def _set_aside(self, call: asyncio.Task[None], key: GroupKey) -> None:
+        """Its result cannot be written now. This run does not wait for it, and no run claims more of its group."""
+        self._calls.discard(call)
+        self._in_flight.held[call] = key
+        self._run.changed.set()
+
     def _call_ended(self, call: asyncio.Task[None]) -> None:
-        self._calls.remove(call)
+        self._calls.discard(call)
         if error := _error_of(call):
             log.error("Delivery failed", exc_info=error)
         self._run.changed.set()
@@ -241,8 +247,15 @@ class Dispatcher:
     async def _settle(self, result: CallResult) -> Settled | None:
         # With many calls in flight, the result of one waits a moment for others.
         linger = LINGER if len(self._calls) >= 4 else 0
-        settled = await self._settlements.settle(result, linger=linger)
         batch = result.batch
+        call = asyncio.current_task()
+        assert call is not None
+        try:
+            settled = await self._settlements.settle(
+                result, linger=linger, on_held=lambda: self._set_aside(call, batch.key)
+            )
+        finally:
+            self._in_flight.held.pop(call, None)
         if settled is None:
             log.warning("Delivery not settled", batch_id=str(batch.id))
             return None

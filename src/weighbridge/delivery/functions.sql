@@ -27,7 +27,8 @@
 --
 -- Lock order: attempts, offline_conversion_queue, metrics, then health and credentials by site and provider, then
 -- alerts and providers, which groups share. Code that changes QUEUED, RETRY and FAILED rows skips locked rows, or locks nothing
--- else. acquire_slots takes an advisory lock per key, in the order of their hashes, and waits for no other lock
+-- else. Functions that serve several workspaces wait for no row or counter of a group: they skip what another transaction has
+-- locked, and it is done later. acquire_slots takes an advisory lock per key, in the order of their hashes, and waits for no other lock
 -- after that. release_slots takes none; it locks rows in the order of the primary key. A process that freezes before
 -- its commit is disconnected after two seconds; others wait for at most three.
 
@@ -450,6 +451,21 @@ BEGIN
                             WHEN d.expires_at <= v_now THEN 'EXPIRED' END AS refusal) r
             WHERE h.may_differ
         ),
+        counters AS MATERIALIZED (
+            SELECT m.site_id, m.provider_key FROM public.provider_upload_metrics m
+            WHERE p_worker IS NOT NULL AND (m.site_id, m.provider_key) IN (
+                SELECT p_sites[l.place], p_providers[l.place] FROM compared l WHERE l.refusal IS NOT NULL)
+            ORDER BY m.site_id, m.provider_key FOR NO KEY UPDATE SKIP LOCKED
+        ),
+        -- Another transaction has locked the counters of these: rows that are to be refused stay in the queue.
+        uncounted AS MATERIALIZED (
+            SELECT r.place FROM (SELECT DISTINCT l.place FROM compared l WHERE l.refusal IS NOT NULL) r
+            WHERE p_worker IS NOT NULL
+              AND EXISTS (SELECT FROM public.provider_upload_metrics m
+                          WHERE m.site_id = p_sites[r.place] AND m.provider_key = p_providers[r.place])
+              AND NOT EXISTS (SELECT FROM counters k
+                              WHERE k.site_id = p_sites[r.place] AND k.provider_key = p_providers[r.place])
+        ),
         corrected AS (
             UPDATE public.offline_conversion_queue q
             SET status = CASE WHEN l.refusal IS NULL THEN q.status ELSE 'FAILED' END, updated_at = v_now, fresh = false,
@@ -460,7 +476,9 @@ BEGIN
                 click_type = coalesce(l.click_type, q.click_type), click_id = coalesce(l.click_id, q.click_id),
                 occurred_at = coalesce(l.occurred_at, q.occurred_at), clicked_at = l.clicked_at, value = l.value,
                 currency = l.currency, user_data = coalesce(l.user_data, '{}'), expires_at = l.expires_at
-            FROM compared l WHERE q.ctid = l.tid AND l.changed
+            FROM compared l
+            WHERE q.ctid = l.tid AND l.changed
+              AND (l.refusal IS NULL OR l.place NOT IN (SELECT u.place FROM uncounted u))
             RETURNING q.ctid AS tid, l.place, l.turn, l.refusal
         ),
         batch_rows AS (
@@ -658,11 +676,74 @@ END $$;
 REVOKE ALL ON FUNCTION weighbridge.refuse_credentials(uuid, text, int, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.refuse_credentials(uuid, text, int, text) TO weighbridge_deliver;
 
+-- The calls of p_batches that cannot be settled without waiting: another transaction has locked a row, or the counters, the
+-- breaker or the credentials of the group. Locks counters, breakers and credentials of the others.
+CREATE OR REPLACE FUNCTION weighbridge.held_calls(p_calls jsonb, p_batches uuid[]) RETURNS uuid[]
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp SET jit = off
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+    AS $$
+DECLARE
+    v_marked tid[];
+    v_free tid[];
+    v_held uuid[] := '{}';
+BEGIN
+    -- xmax is 0, or the claim that wrote this version of a row, unless another transaction has locked or changed it since.
+    -- Locking all rows here would write each of them once more.
+    v_marked := ARRAY(
+        SELECT q.ctid FROM jsonb_to_recordset(p_calls) AS c (batch_id uuid, claimed_at timestamptz)
+        JOIN public.offline_conversion_queue q
+          ON q.claimed_at = c.claimed_at AND q.status = 'PROCESSING' AND q.batch_id = c.batch_id
+        WHERE c.batch_id = ANY (p_batches) AND q.xmax <> '0'::xid AND q.xmax <> q.xmin);
+    IF v_marked <> '{}' THEN
+        v_free := ARRAY(SELECT q.ctid FROM public.offline_conversion_queue q WHERE q.ctid = ANY (v_marked)
+                        FOR NO KEY UPDATE SKIP LOCKED);
+        v_held := ARRAY(SELECT DISTINCT q.batch_id FROM public.offline_conversion_queue q
+                        WHERE q.ctid = ANY (v_marked) AND q.ctid <> ALL (v_free));
+    END IF;
+    RETURN (
+        WITH calls AS MATERIALIZED (
+            SELECT l.batch_id, l.site_id, l.provider_key, c.refused,
+                   NOT c.success OR h.state <> 'CLOSED' OR h.failure_count > 0 AS unhealthy
+            FROM jsonb_to_recordset(p_calls) AS c (batch_id uuid, success boolean, refused boolean)
+            JOIN public.provider_upload_attempts l ON l.batch_id = c.batch_id AND l.phase = 'STARTED'
+            LEFT JOIN public.provider_health_state h ON h.site_id = l.site_id AND h.provider_key = l.provider_key
+            WHERE c.batch_id = ANY (p_batches)
+        ),
+        counters AS MATERIALIZED (
+            SELECT m.site_id, m.provider_key FROM public.provider_upload_metrics m
+            WHERE (m.site_id, m.provider_key) IN (SELECT c.site_id, c.provider_key FROM calls c)
+            ORDER BY m.site_id, m.provider_key FOR NO KEY UPDATE SKIP LOCKED
+        ),
+        breakers AS MATERIALIZED (
+            SELECT h.site_id, h.provider_key FROM public.provider_health_state h
+            WHERE (h.site_id, h.provider_key) IN (SELECT c.site_id, c.provider_key FROM calls c WHERE c.unhealthy)
+            ORDER BY h.site_id, h.provider_key FOR UPDATE SKIP LOCKED
+        ),
+        credentials AS MATERIALIZED (
+            SELECT k.site_id, k.provider_key FROM public.provider_credentials k
+            WHERE (k.site_id, k.provider_key) IN (SELECT c.site_id, c.provider_key FROM calls c WHERE c.refused)
+            ORDER BY k.site_id, k.provider_key FOR NO KEY UPDATE SKIP LOCKED
+        )
+        SELECT v_held || coalesce(array_agg(c.batch_id), '{}') FROM calls c
+        WHERE EXISTS (SELECT FROM public.provider_upload_metrics m WHERE m.site_id = c.site_id AND m.provider_key = c.provider_key)
+              AND (c.site_id, c.provider_key) NOT IN (SELECT k.site_id, k.provider_key FROM counters k)
+           OR c.unhealthy
+              AND EXISTS (SELECT FROM public.provider_health_state h WHERE h.site_id = c.site_id AND h.provider_key = c.provider_key)
+              AND (c.site_id, c.provider_key) NOT IN (SELECT b.site_id, b.provider_key FROM breakers b)
+           OR c.refused
+              AND EXISTS (SELECT FROM public.provider_credentials k WHERE k.site_id = c.site_id AND k.provider_key = c.provider_key)
+              AND (c.site_id, c.provider_key) NOT IN (SELECT k.site_id, k.provider_key FROM credentials k)
+    );
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.held_calls(jsonb, uuid[]) FROM PUBLIC;
+
 -- Writes the results of calls. p_calls has an object per call (batch_id, claimed_at, duration_ms, request_id, error_code,
 -- error_category, success, transient, refused, credentials, pause_seconds, unclassified), p_outcomes one per outcome of a call
 -- (batch_id, n, status, code, category, error, request_id, at_least, counts, duplicate, confirm_after). Every row of a call has
 -- its outcome 0, except the sales in p_id, which have the one in p_n. Rows, ledger, counters, breaker and attempt change in one
--- transaction. A call that lost its lease changes nothing; the others are returned with the counts of their rows.
+-- transaction. A call that lost its lease changes nothing; the others are returned with the counts of their rows. It waits for no
+-- lock: calls of other workspaces are settled in the same transaction. A call that would have to wait changes nothing, and is
+-- returned with NULL as its counts.
 CREATE OR REPLACE FUNCTION weighbridge.settle_conversions(
     p_calls jsonb, p_outcomes jsonb, p_batch uuid[], p_id uuid[], p_n int[], p_retries int, p_first interval, p_longest interval
 ) RETURNS TABLE (batch_id uuid, completed bigint, failed bigint, retry bigint)
@@ -671,17 +752,28 @@ CREATE OR REPLACE FUNCTION weighbridge.settle_conversions(
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := weighbridge.now();
-    v_alive uuid[];
+    v_open uuid[];
+    v_alive uuid[]; -- those that are settled now
+    v_held uuid[];
     v_numbers jsonb; -- batch and sale → number of the outcome, where it is not 0
     v_call record;
 BEGIN
+    v_open := ARRAY(SELECT a.lease_token FROM attempts a
+                    WHERE a.lease_token = ANY (ARRAY(SELECT (c ->> 'batch_id')::uuid FROM jsonb_array_elements(p_calls) c))
+                      AND a.queue = 'deliveries' AND a.closed_at IS NULL);
     -- KEY SHARE, as in fence(): recover() takes FOR UPDATE, and skips calls that are being settled.
-    SELECT array_agg(f.lease_token) INTO v_alive FROM (
-        SELECT a.lease_token FROM attempts a
-        WHERE a.lease_token = ANY (ARRAY(SELECT (c ->> 'batch_id')::uuid FROM jsonb_array_elements(p_calls) c))
-          AND a.queue = 'deliveries' AND a.closed_at IS NULL
-        ORDER BY a.lease_token FOR KEY SHARE) f;
-    IF v_alive IS NULL THEN
+    v_alive := ARRAY(SELECT a.lease_token FROM attempts a
+                     WHERE a.lease_token = ANY (v_open) AND a.closed_at IS NULL
+                     ORDER BY a.lease_token FOR KEY SHARE SKIP LOCKED);
+    v_held := held_calls(p_calls, v_alive);
+    IF v_held <> '{}' THEN
+        v_alive := ARRAY(SELECT u.token FROM unnest(v_alive) AS u (token) WHERE u.token <> ALL (v_held));
+    END IF;
+    IF cardinality(v_alive) < cardinality(v_open) THEN
+        RETURN QUERY SELECT u.token, NULL::bigint, NULL::bigint, NULL::bigint
+                     FROM unnest(v_open) AS u (token) WHERE u.token <> ALL (v_alive);
+    END IF;
+    IF v_alive = '{}' THEN
         RETURN;
     END IF;
     SELECT jsonb_object_agg(u.batch_id::text || u.sale_id, u.n) INTO v_numbers FROM unnest(p_batch, p_id, p_n) AS u (batch_id, sale_id, n);
@@ -960,15 +1052,28 @@ DECLARE
     v_first timestamptz;
 BEGIN
     WITH expiring AS MATERIALIZED (
-        SELECT q.ctid AS tid FROM public.offline_conversion_queue q
+        SELECT q.ctid AS tid, q.site_id, q.provider_key FROM public.offline_conversion_queue q
         WHERE q.status IN ('QUEUED', 'RETRY') AND q.expires_at <= v_now
         ORDER BY q.expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED
+    ),
+    counters AS MATERIALIZED (
+        SELECT m.site_id, m.provider_key FROM public.provider_upload_metrics m
+        WHERE (m.site_id, m.provider_key) IN (SELECT e.site_id, e.provider_key FROM expiring e)
+        ORDER BY m.site_id, m.provider_key FOR NO KEY UPDATE SKIP LOCKED
+    ),
+    -- Another transaction has locked the counters of these groups: their rows are refused later.
+    uncounted AS MATERIALIZED (
+        SELECT m.site_id, m.provider_key
+        FROM (SELECT DISTINCT e.site_id, e.provider_key FROM expiring e) g
+        JOIN public.provider_upload_metrics m ON m.site_id = g.site_id AND m.provider_key = g.provider_key
+        WHERE (m.site_id, m.provider_key) NOT IN (SELECT k.site_id, k.provider_key FROM counters k)
     ),
     refused AS (
         UPDATE public.offline_conversion_queue q
         SET status = 'FAILED', last_error = expired_text(q.provider_key), provider_error_code = 'EXPIRED',
             provider_error_category = 'VALIDATION', updated_at = v_now
-        WHERE q.ctid = ANY (ARRAY(SELECT tid FROM expiring))
+        WHERE q.ctid = ANY (ARRAY(SELECT e.tid FROM expiring e
+                                  WHERE (e.site_id, e.provider_key) NOT IN (SELECT u.site_id, u.provider_key FROM uncounted u)))
         RETURNING q.site_id, q.provider_key
     )
     SELECT count(*), array_agg(r.site_id), array_agg(r.provider_key) INTO v_refused, v_sites, v_providers FROM refused r;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -32,6 +33,8 @@ class InFlight:
     unreadable: set[tuple[GroupKey, int]] = field(
         default_factory=set
     )  # logged: credentials, by group and version
+    # Calls that have ended and cannot be settled now: another transaction has locked rows or counters of the group.
+    held: dict[asyncio.Task[None], GroupKey] = field(default_factory=dict)
     signals: RunSignals = field(default_factory=RunSignals)
 
     def claimable(self, provider_key: str, limits: SlotLimits) -> int:
@@ -44,6 +47,11 @@ class InFlight:
 
     def may_claim(self, key: GroupKey, limits: SlotLimits) -> bool:
         return self.batches_of[key] < limits.per_site + (PREFETCHED if key.provider_key in self.fast else 0)
+
+    async def settle_held(self) -> None:
+        """Wait until every call is settled or has lost its lease."""
+        while self.held:
+            await asyncio.wait(self.held)
 
     def add_batch(self, key: GroupKey) -> None:
         self.batches[key.provider_key] += 1

@@ -96,6 +96,8 @@ class Prefetcher:
                 key = groups.popleft()
                 if not self._unclaimed[key]:  # its credentials cannot be read, or it has no more rows
                     continue
+                if key in self._in_flight.held.values():  # its calls cannot be settled now
+                    continue
                 if not self._in_flight.may_claim(key, limits) or self.is_blocked(key, monotonic()):
                     groups.append(key)
                     continue

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby, takewhile
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from psycopg import AsyncCursor
@@ -202,8 +202,13 @@ def _conversion(row: tuple[Any, ...]) -> Conversion:
     return _made(Conversion, (*row[2:9], row[9] or _NO_USER_DATA, *row[10:14]))
 
 
-async def settle(tx: Tx, calls: Sequence[CallResult], retries: Backoff) -> dict[UUID, Settled]:
-    """Write the results of calls. Returns counts by batch; missing batches have lost their lease."""
+async def settle(
+    tx: Tx, calls: Sequence[CallResult], retries: Backoff
+) -> dict[UUID, Settled | Literal["held"]]:
+    """Write the results of calls. Returns counts by batch; missing batches have lost their lease.
+
+    "held": another transaction has locked rows or counters of this batch, and nothing is written for it.
+    """
     outcomes: list[dict[str, Any]] = []
     batches: list[UUID] = []
     ids: list[UUID] = []
@@ -223,7 +228,8 @@ async def settle(tx: Tx, calls: Sequence[CallResult], retries: Backoff) -> dict[
     exceptions = (batches, ids, numbers)
     params = (Jsonb(results), Jsonb(outcomes), *exceptions, retries.tries, retries.first, retries.longest)
     return {
-        batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle_conversions"], params)
+        batch: "held" if None in counts else Settled(*counts)
+        for batch, *counts in await fetch_all(tx, _SQL["settle_conversions"], params)
     }
 
 

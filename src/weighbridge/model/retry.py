@@ -129,6 +129,10 @@ STORE_READ_TIME = timedelta(seconds=20)
 # Writing the result of finished work while the database is unavailable: about as long as a lease.
 RESULT = Backoff(tries=8, first=timedelta(milliseconds=200), longest=timedelta(seconds=20))
 
+# Writing the result of a call while another transaction has locked its rows or counters: about a minute, then the lease
+# expires and the conversions are recovered.
+HELD_RESULT = Backoff(tries=240, first=timedelta(milliseconds=10), longest=timedelta(milliseconds=250))
+
 # A command of Redis, on a new connection: after a restart of the server, old connections still look open.
 REDIS_RETRIES = 1
 

@@ -483,6 +483,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.note_uncounted(uuid, uuid, bigint, uuid) T
 CREATE OR REPLACE FUNCTION weighbridge.count_uncounted(p_limit int)
     RETURNS TABLE (counted bigint, failed bigint, error text)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    SET lock_timeout = '100ms' -- for a file that is just being counted: its transaction goes on, and this one tries again later
     AS $$
 DECLARE
     v_blob uncounted_blobs;
@@ -494,8 +495,11 @@ BEGIN
         SELECT * FROM uncounted_blobs u ORDER BY u.since, u.upload_id LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
         -- FOR SHARE: its blob is not removed before it is counted.
-        SELECT * INTO v_upload FROM public.data_uploads d WHERE d.id = v_blob.upload_id FOR SHARE;
+        -- SKIP LOCKED: a transaction of one workspace must not delay the others. Its blobs are counted later.
+        SELECT * INTO v_upload FROM public.data_uploads d WHERE d.id = v_blob.upload_id FOR SHARE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND AND EXISTS (SELECT FROM public.data_uploads d WHERE d.id = v_blob.upload_id);
         BEGIN
+            CONTINUE WHEN NOT lock_usage(v_blob.workspace_id, v_blob.user_id);
             IF v_upload.storage_status = 'stored' THEN
                 PERFORM set_config('weighbridge.workspace_id', v_blob.workspace_id::text, true);
                 PERFORM count_blob(v_blob.user_id, v_blob.bytes, v_upload.file_url, v_blob.reservation);
@@ -829,25 +833,53 @@ END $$;
 REVOKE ALL ON FUNCTION weighbridge.retire_blob(uuid, interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.retire_blob(uuid, interval) TO weighbridge_clean;
 
--- The blob is deleted: it no longer counts.
+-- Locks the counter of a user in the workspace, to count a blob, without waiting. False: another transaction has locked it.
+CREATE OR REPLACE FUNCTION weighbridge.lock_usage(p_workspace uuid, p_user uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
+    AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock_shared(hashtextextended(p_workspace::text, 4)) THEN
+        RETURN false;
+    END IF;
+    PERFORM FROM public.storage_usage u WHERE u.workspace_id = p_workspace AND u.user_id = p_user FOR NO KEY UPDATE SKIP LOCKED;
+    RETURN FOUND OR NOT EXISTS (SELECT FROM public.storage_usage u WHERE u.workspace_id = p_workspace AND u.user_id = p_user);
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.lock_usage(uuid, uuid) FROM PUBLIC;
+
+-- The blob is deleted: it no longer counts. Changes nothing while another transaction has locked the counters of the workspace:
+-- the blobs of others must not wait for that. The next run deletes and notes the blob again.
 CREATE OR REPLACE FUNCTION weighbridge.note_blob_removed(p_upload uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, pg_temp
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
     v_first public.data_uploads;
+    v_rows uuid[]; -- the uploads that have the blob
     v_blob counted_blobs;
+    v_counted boolean;
 BEGIN
     SELECT * INTO STRICT v_first FROM public.data_uploads d
     WHERE d.id = p_upload AND d.workspace_id = v_workspace AND d.storage_status = 'removed';
-    UPDATE public.data_uploads d SET blob_removed_at = weighbridge.now()
-    WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256
-      AND blob_key(d.file_url) = blob_key(v_first.file_url)
-      AND d.storage_status = 'removed' AND d.blob_removed_at IS NULL;
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 4));
-    DELETE FROM counted_blobs b WHERE b.workspace_id = v_workspace AND b.blob_key = blob_key(v_first.file_url)
-    RETURNING * INTO v_blob;
-    IF FOUND THEN
+    v_rows := ARRAY(SELECT d.id FROM public.data_uploads d
+                    WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256
+                      AND blob_key(d.file_url) = blob_key(v_first.file_url)
+                      AND d.storage_status = 'removed' AND d.blob_removed_at IS NULL);
+    SELECT * INTO v_blob FROM counted_blobs b WHERE b.workspace_id = v_workspace AND b.blob_key = blob_key(v_first.file_url);
+    v_counted := FOUND;
+    IF (SELECT count(*) FROM (SELECT FROM public.data_uploads d WHERE d.id = ANY (v_rows) ORDER BY d.id
+                              FOR NO KEY UPDATE SKIP LOCKED) l) < cardinality(v_rows)
+       OR v_counted AND NOT lock_usage(v_workspace, v_blob.user_id) THEN
+        RETURN;
+    END IF;
+    IF v_counted THEN
+        PERFORM FROM counted_blobs b WHERE b.workspace_id = v_workspace AND b.blob_key = v_blob.blob_key FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+        DELETE FROM counted_blobs b WHERE b.workspace_id = v_workspace AND b.blob_key = v_blob.blob_key RETURNING * INTO v_blob;
+    END IF;
+    UPDATE public.data_uploads d SET blob_removed_at = weighbridge.now() WHERE d.id = ANY (v_rows);
+    IF v_counted THEN
         PERFORM increment_storage_usage(v_blob.user_id, -v_blob.bytes);
     END IF;
 END $$;

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from weighbridge.model.upload import Scope
+from weighbridge.model.states import TERMINAL
+from weighbridge.model.upload import Scope, Upload
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Tx, fetch_all
 
@@ -23,6 +24,12 @@ class Rejects:
 
 
 NO_REJECTS = Rejects()
+REMOVED = "The rejected rows were deleted: the retention period (setting rejection_days) is over."
+
+
+def removed(upload: Upload, rejects: Rejects) -> bool:
+    """The upload has ended with rejected rows, and none of them is stored any more."""
+    return upload.status in TERMINAL and upload.failed_rows > 0 and rejects == NO_REJECTS
 
 
 @dataclass(frozen=True)

@@ -257,9 +257,14 @@ def rejects(
     """
 
     async def work(app: App) -> None:
+        from weighbridge.uploads import fixed_rows
         from weighbridge.uploads.write_rejects_file import RejectsForm, rejects_csv
 
         upload = await get(app, upload_id)
+        async with app.db.tx() as tx:
+            found = (await fixed_rows.rejects(tx, [upload.id])).get(upload.id, fixed_rows.NO_REJECTS)
+        if fixed_rows.removed(upload, found):
+            err().print(fixed_rows.REMOVED)
         with _writing(file) as target:
             async for piece in rejects_csv(app.db, upload, RejectsForm(every, spreadsheet_safe)):
                 target.write(piece.encode())

@@ -56,6 +56,7 @@ async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTML
         warnings=warnings,
         again=again,
         rejects=rejects,
+        rejects_removed=fixed_rows.REMOVED if fixed_rows.removed(upload, rejects) else None,
         links=links,
         moments=moments,
         retry=_retry(upload),
@@ -82,12 +83,21 @@ async def rows(
         found = await browse.rejected_for(
             tx, upload.id, browse.RejectionFilter(code, column), behind, PAGE + 1
         )
+        rejects = (await fixed_rows.rejects(tx, [upload.id])).get(upload.id, fixed_rows.NO_REJECTS)
+    removed = fixed_rows.REMOVED if fixed_rows.removed(upload, rejects) else None
     page = found[:PAGE]
     asked = {"code": code, **({"column": column} if column is not None else {})}
     last = cursor.write(page[-1].row_index, page[-1].stage) if len(found) > PAGE else None
     more = f"?{urlencode({**asked, 'after': last})}" if last else ""
     return await layout.show(
-        request, "rejected.html", upload=upload, code=code, column=column, rows=page, more=more
+        request,
+        "rejected.html",
+        upload=upload,
+        code=code,
+        column=column,
+        rows=page,
+        more=more,
+        removed=removed,
     )
 
 
