@@ -66,6 +66,21 @@ async def test_a_lost_lease_interrupts_only_its_own_work_and_only_once(
     assert [str(each) for each in live.reasons] == ["the worker is stopping"]
 
 
+async def test_work_that_has_just_ended_is_not_interrupted(
+    db: Database, put: Put, query: Any, leases: Leases
+) -> None:
+    """Its attempt is closed, and its worker has not let go of it yet. Another one is lost, so that a beat is seen."""
+    ended, lost = await _claimed(db, put, b"a"), await _claimed(db, put, b"b")
+    query(
+        "UPDATE weighbridge.attempts SET closed_at = weighbridge.now(), outcome = 'done' WHERE lease_token = %s",
+        (ended.lease.token,),
+    )
+    with leases.holding(ended), leases.holding(lost):
+        _lose(query, lost)
+        assert lost.interrupted.wait(SOON)
+    assert ended.reasons == []
+
+
 async def test_leases_are_renewed_only_while_their_work_runs(
     db: Database, put: Put, query: Any, leases: Leases
 ) -> None:

@@ -140,7 +140,10 @@ class Leases:
                     alive |= self._beat(connection, {token})
                 except psycopg.errors.LockNotAvailable:
                     locked.add(token)
-        for token in tokens - alive - locked:
+        gone = tokens - alive - locked
+        if gone:  # work that ends at this moment must not be interrupted
+            gone -= {row[0] for row in connection.execute(_SQL["ended"], (list(gone),)).fetchall()}
+        for token in gone:
             with self._lock:
                 work = self._held.pop(token, None)  # None: it has ended meanwhile
             if work is not None:

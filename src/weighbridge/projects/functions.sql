@@ -261,17 +261,19 @@ DECLARE
     v_project public.projects := fence_project(p_token);
     v_upload uuid;
     v_preview boolean;
+    v_ordered boolean;
 BEGIN
     IF claimable_since(v_project.workspace_id, v_project.id, p_pipelines, p_per_workspace) IS NULL THEN
         RETURN;
     END IF;
-    SELECT d.id, d.preview INTO v_upload, v_preview FROM public.data_uploads d
+    SELECT d.id, d.preview, d.lane IS NOT NULL AND d.status = 'staging_complete' INTO v_upload, v_preview, v_ordered
+    FROM public.data_uploads d
     WHERE d.workspace_id = v_project.workspace_id AND d.project_id = v_project.id
       AND d.status IN ('pending', 'staging_complete') AND d.pipeline = ANY (p_pipelines) AND d.run_after <= weighbridge.now()
       AND (d.status = 'pending' OR waits_for(d) IS NULL)
     ORDER BY d.created_at, d.id LIMIT 1
     FOR UPDATE SKIP LOCKED;
-    IF FOUND AND may_promote_now(v_upload) THEN
+    IF FOUND AND (NOT v_ordered OR may_promote_now(v_upload)) THEN
         IF NOT v_preview THEN
             UPDATE public.projects p SET ungrouped = true WHERE p.key = v_project.key AND NOT p.ungrouped;
         END IF;
