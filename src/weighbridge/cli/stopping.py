@@ -1,4 +1,4 @@
-"""The end of a process in bounded time after SIGTERM or SIGINT, whatever it still waits for."""
+"""After SIGTERM or SIGINT a process ends within a fixed time, also while it waits for something."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ class Database:
 
 
 def allow(tx: Tx, seconds: float) -> None:
-    """The statements of this transaction may take so long; the caller has told the server."""
+    """The statements of this transaction may take this long. The caller has set the server's own limit."""
     if isinstance(tx, LimitedConnection):
         tx.limit = seconds + ANSWER_MARGIN
 

@@ -106,7 +106,7 @@ class Gaps:
                     sql.SQL("t.{0} >= %s::{1} AND t.{0} <= %s::{1}").format(column, sql.SQL(type_))
                 )
                 values += [low, high]
-        # ORDER BY: along this index in every plan, whatever the statistics say about the workspace.
+        # ORDER BY: along this index in every plan, also with wrong statistics about the workspace.
         query = sql.SQL("SELECT FROM {} t WHERE {} ORDER BY {} LIMIT 1").format(
             sql.Identifier("public", entity.table),
             sql.SQL(" AND ").join(conditions),
